@@ -1,0 +1,1 @@
+"""What `make` runs. Only the standard library: these modules work before the virtual environment exists."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from tasks_app.printable import printable_fault
+
 HIDDEN: Final = "(hidden)"
 FOUND_LENGTH_MAX: Final = 120
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (what an operator asks for with an empty host)
@@ -77,7 +79,7 @@ def printable(longest: int) -> Kind:
     """A name: printable characters, no blank at either end."""
 
     def parse(value: str) -> str:
-        if not value or len(value) > longest or not value.isprintable() or value != value.strip():
+        if printable_fault(value, length_max=longest) is not None:
             raise ValueError
         return value
 

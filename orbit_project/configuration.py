@@ -46,6 +46,20 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(str(problem) for problem in problems))
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One line of `manage.py orbit_settings`; `value` is None where nothing is set, and hidden where it is a secret."""
+
+    name: str
+    value: str | None
+    source: str
+    default: str
+    unit: str
+    range: str
+    secret: bool
+    meaning: str
+
+
 @dataclass(frozen=True)
 class Configuration:
     """The settings of one process. Durations carry their unit in the name; None means "not set"."""
@@ -111,6 +125,10 @@ class Configuration:
             moved = dataclasses.replace(moved, allowed_hosts=LOOPBACK_HOSTS)
         _check_relations(moved)
         return moved
+
+    def describe(self) -> list[Described]:
+        """Every setting with its value in force. Secrets are never shown, only whether they are set."""
+        return [_described(variable, self) for variable in VARIABLES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,38 +428,16 @@ def _wrong(variable: Variable, text: str) -> Problem:
     return Problem(variable.name, variable.kind.expected + unit, variable.kind.shown_when_wrong(text, variable.secret))
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """One line of `manage.py orbit_settings`."""
-
-    name: str
-    value: str | None
-    source: str
-    default: str
-    unit: str
-    range: str
-    secret: bool
-    meaning: str
-
-
-def describe(configuration: Configuration) -> list[Described]:
-    """Every setting with its value in force; a secret is never shown, only whether it is set."""
-    lines = []
-    for variable in VARIABLES:
-        value = getattr(configuration, variable.attribute)
-        text = None if value is None or value == () else variable.kind.show(value)
-        if variable.secret and text is not None:
-            text = values.HIDDEN
-        lines.append(
-            Described(
-                variable.name,
-                text,
-                configuration.sources.get(variable.name, "default"),
-                variable.default_text,
-                variable.unit,
-                variable.kind.expected,
-                variable.secret,
-                variable.meaning,
-            )
-        )
-    return lines
+def _described(variable: Variable, configuration: Configuration) -> Described:
+    value = getattr(configuration, variable.attribute)
+    text = None if value is None or value == () else variable.kind.show(value)
+    return Described(
+        name=variable.name,
+        value=values.HIDDEN if variable.secret and text is not None else text,
+        source=configuration.sources[variable.name],
+        default=variable.default_text,
+        unit=variable.unit,
+        range=variable.kind.expected,
+        secret=variable.secret,
+        meaning=variable.meaning,
+    )

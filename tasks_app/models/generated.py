@@ -39,8 +39,8 @@ def computed(sql: str, *, output_field: Field[Any, Any], db_comment: str) -> Gen
     )
 
 
-# AGED: tier is 0, so this is available_at - priority x 30 s. STRICT: tier is the priority, so this is available_at.
-DISPATCH_AT = f"available_at - (priority - tier) * {AGED_STEP_SECONDS * 1_000_000}"
+# AGED: tier is 0, so this is available_at - priority x 30 s. STRICT: tier is minus the priority: available_at.
+DISPATCH_AT = f"available_at - (priority + tier) * {AGED_STEP_SECONDS * 1_000_000}"
 
 # When maintenance must look at the row; one narrow index instead of one per kind of sweep.
 WAKE_AT = (

@@ -40,7 +40,7 @@ class Task(models.Model):
     payload_version = ExactTextField(max_length=128, db_comment="printable")
     payload = LongTextField(db_comment="JSON exactly as sent")
     priority = models.SmallIntegerField(db_comment="AGED 0..9, STRICT -9..9")
-    tier = models.SmallIntegerField(db_comment="STRICT: the priority; AGED: 0")
+    tier = models.SmallIntegerField(db_comment="STRICT: minus the priority, so that ascending is urgent first; AGED: 0")
     state = AsciiField(max_length=9, choices=TaskState.choices, db_comment="see states.py")
     lane = models.SmallIntegerField(
         choices=Lane.choices, default=Lane.OPEN, db_comment="READY: 0 open, 1 open keyed, 2 held by its key, 3 yielded"
@@ -108,7 +108,8 @@ class Task(models.Model):
             in_range("task_lane_known", "lane", min(Lane.values), max(Lane.values)),
             in_range("task_priority_in_range", "priority", limits.STRICT_PRIORITY_MIN, limits.STRICT_PRIORITY_MAX),
             models.CheckConstraint(
-                name="task_tier_is_zero_or_priority", condition=Q(tier=0, priority__gte=0) | Q(tier=F("priority"))
+                name="task_tier_is_zero_or_minus_priority",
+                condition=Q(tier=0, priority__gte=0) | Q(tier=F("priority") * -1),
             ),
             at_least("task_revision_positive", "revision", 1),
             at_least("task_attempts_not_negative", "attempts", 0),
@@ -186,7 +187,7 @@ class Task(models.Model):
             models.Index(fields=["wake_at"], name="task_to_wake"),
             # Waiters of one resource key, grouped by queue and handler, in order.
             models.Index(
-                fields=["resource", "state", "queue", "handler", "lane", "tier", "dispatch_at", "available_at"],
+                fields=["resource", "state", "lane", "queue", "handler", "tier", "dispatch_at", "available_at", "task_id"],
                 name="task_waiting_for_resource",
             ),
             # Lists: newest first in a namespace or a queue; what waits for a person.

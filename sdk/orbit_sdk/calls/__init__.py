@@ -1,0 +1,1 @@
+"""Every verb of the API as a pure function: arguments in, a `Call` out."""

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS = ("server", "sdk", "cli", "mysql", "redis", "otel", "dev", "browser", "audit")
+GROUPS = ("build", "server", "sdk", "cli", "mysql", "redis", "otel", "dev", "browser", "audit")
 
 
 def direct_requirements(group: str) -> list[Requirement]:

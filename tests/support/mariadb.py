@@ -56,7 +56,7 @@ def free_port() -> int:
 
 @dataclass
 class PrivateMariaDB:
-    """A running server: `url` reaches it over TCP, `socket` is its Unix socket. `stop()` ends it and removes its data."""
+    """A running server: `url` reaches it over TCP, `socket` by a Unix socket. `stop()` ends it and removes its data."""
 
     url: str
     socket: Path

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from orbit_project.configuration import ConfigurationError, load
 from orbit_project.databases import database_settings
@@ -79,6 +80,7 @@ if ORBIT.database_url.engine == "sqlite":
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)
 
 # -- Live pages and hints; never truth
+CHANNEL_LAYERS: dict[str, dict[str, Any]]
 if ORBIT.channel_layer_url is None:
     CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 else:
@@ -141,6 +143,8 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 # -- Static files: in debug straight from the packages, else from `manage.py collectstatic` with hashed names
 STATIC_URL = "/static/"
 STATIC_ROOT = BASE_DIR / "var" / "static"
+if DEBUG:
+    STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # empty: in debug the finders serve; its absence is a warning
 WHITENOISE_USE_FINDERS = DEBUG
 WHITENOISE_AUTOREFRESH = False
 STORAGES = {

@@ -18,6 +18,10 @@ from orbit_project.settings import DATABASES, STORAGES  # noqa: E402
 # A file also on SQLite: tests of threads and processes need what an in-memory database does not have.
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"], "CHARSET": "utf8mb4"}
 
+# Nothing in it: the pages need only its presence.
+STATIC_ROOT = engine.directory() / "static"
+STATIC_ROOT.mkdir(exist_ok=True)
+
 # Pages are rendered without `collectstatic`.
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 

@@ -61,10 +61,10 @@ def main() -> int:
             with steps.step(check.name) as step:
                 _run(check)
                 step.result = "ok"
-        except StepFailed as failure:
-            failures.append(failure)
-    for failure in failures:
-        explain(failure)
+        except StepFailed as one:
+            failures.append(one)
+    for found in failures:
+        explain(found)
     if not failures:
         print(f" All well, in {steps.seconds():.0f} s.")
     return 1 if failures else 0

@@ -68,14 +68,14 @@ def _database_result(environ: dict[str, str]) -> str:
     return f"{relative(DATABASE):<29} {tables} tables"
 
 
-def run_example(name: str, url: str) -> list[str]:
+def run_example(name: str, url: str, credentials: Path = CREDENTIALS) -> list[str]:
     """Run one example against a node and give the lines that it printed. Raises StepFailed."""
     log = LOGS / f"example-{name}.txt"
     with log.open("wb") as errors:
         try:
             done = subprocess.run(
                 [PYTHON, ROOT / "examples" / f"{name}.py"],
-                env=clean_environ(ORBIT_URL=url, ORBIT_CREDENTIALS_FILE=str(CREDENTIALS)),
+                env=clean_environ(ORBIT_URL=url, ORBIT_CREDENTIALS_FILE=str(credentials)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -6,7 +6,7 @@ As a process it takes one JSON order a line on its input and tells what happens 
         optional: "report_id", "revision", "operation_ids" (what to say instead), "hold": true (keep it back)
     {"do": "send_held", "reversed": true}      {"do": "repeat", "report_id": "…"}      {"do": "resend_unacknowledged"}
     {"do": "status", "gid": 5, "status": 1}    the old type 3                          {"do": "lose_acks", "count": 1}
-    {"do": "disconnect"} {"do": "connect"}     {"do": "raw", "hex": "0e00"}            {"do": "fail_deletes", "count": 1}
+    {"do": "disconnect"} {"do": "connect"}     {"do": "fail_deletes", "count": 1}      {"do": "raw", "hex": "0e00"}
 
     events: connected · hello · command · ack · ack_lost · sent · closed
 

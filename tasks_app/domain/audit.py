@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks_app import ids
 from tasks_app.models import ActorKind
-from tasks_app.transactions import Tx
+from tasks_app.transactions import Tx, insert_statement
 
 AUDIT_COLUMNS = (
     "audit_id", "namespace_id", "actor_kind", "actor", "action", "object_type", "object_id", "request_id", "reason",
@@ -56,3 +56,10 @@ def entry(
 def write(tx: Tx, actor: Actor, action: str, object_type: str, object_id: str, **more: Any) -> None:
     """Writes one entry now; the further arguments are those of `entry`."""
     tx.insert("orbit_audit_entry", AUDIT_COLUMNS, [entry(tx, actor, action, object_type, object_id, **more)])
+
+
+def statement(
+    tx: Tx, actor: Actor, action: str, object_type: str, object_id: str, **more: Any
+) -> tuple[str, list[Any]]:
+    """The INSERT of one entry, to be written along with other statements."""
+    return insert_statement("orbit_audit_entry", AUDIT_COLUMNS, [entry(tx, actor, action, object_type, object_id, **more)])

@@ -4,7 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-fast check format doctor env pins torture
+.PHONY: help demo run test test-fast check format doctor env pins settings-page
 
 help:
 	@echo "make demo       from nothing to tasks running, in one minute; leaves nothing running"
@@ -41,3 +41,6 @@ format: env
 
 pins:
 	@.venv/bin/python -m tools.pins
+
+settings-page:
+	@$(PYTHON) -m tools.settings_page

@@ -38,8 +38,8 @@ def page() -> str:
     relations = "".join(f"- `{relation.name}`: {relation.expected}.\n" for relation in RELATIONS)
     others = ", ".join(f"`{name}`" for name in [*sorted(FOREIGN_NAMES), *(f"{prefix}…" for prefix in FOREIGN_PREFIXES)])
     return (
-        f"{HEAD}{rows}\n## Relations that must hold\n\n{relations}{DATABASE}"
-        f"\n## Variables of others\n\nKnown and ignored here, because clients, tests, examples and benchmarks read them: {others}.\n"
+        f"{HEAD}{rows}\n## Relations that must hold\n\n{relations}{DATABASE}\n## Variables of others\n\n"
+        f"Known and ignored here, because clients, tests, examples and benchmarks read them: {others}.\n"
     )
 
 

@@ -75,16 +75,25 @@ class Tx:
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> int:
         """The number of rows matched."""
-        self._cursor.execute(sql, params)
-        return self._cursor.rowcount
+        return self._one(sql, params, lambda: self._cursor.rowcount)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        self._cursor.execute(sql, params)
-        return list(self._cursor.fetchall())
+        return self._one(sql, params, lambda: list(self._cursor.fetchall()))
 
     def row(self, sql: str, params: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        return self._one(sql, params, self._cursor.fetchone)
+
+    def _one(self, sql: str, params: Sequence[Any], read: Callable[[], T]) -> T:
+        if self.is_mysql and self.connection.begin_pending:
+            return self._send([(sql, params)], read)[0]
         self._cursor.execute(sql, params)
-        return self._cursor.fetchone()
+        return read()
+
+    def queries(self, *queries: tuple[str, Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
+        """The rows of several SELECTs, in one round trip where the driver allows it."""
+        if not self.is_mysql:
+            return [self.rows(sql, params) for sql, params in queries]
+        return self._send(queries, lambda: list(self._cursor.fetchall()))
 
     def script(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[int]:
         """Several statements, one round trip where the driver allows it. Returns the rows matched by each.
@@ -95,11 +104,21 @@ class Tx:
             return []
         if not self.is_mysql or len(statements) == 1:
             return [self.execute(sql, params) for sql, params in statements]
-        self._cursor.execute("; ".join(sql for sql, _ in statements), [p for _, params in statements for p in params])
-        counts = [self._cursor.rowcount]
+        return self._send(statements, lambda: self._cursor.rowcount)
+
+    def _send(self, statements: Sequence[tuple[str, Sequence[Any]]], read: Callable[[], T]) -> list[T]:
+        """One packet, with START TRANSACTION ahead if it is still to be sent; `read` is called at every answer."""
+        texts = [sql for sql, _ in statements]
+        begin = self.connection.take_begin()
+        if begin:
+            texts.insert(0, "START TRANSACTION")
+        self._cursor.execute("; ".join(texts), [value for _, params in statements for value in params])
+        if begin:
+            self._cursor.nextset()
+        answers = [read()]
         while self._cursor.nextset():
-            counts.append(self._cursor.rowcount)
-        return counts
+            answers.append(read())
+        return answers
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """All rows in one statement."""

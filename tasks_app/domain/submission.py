@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from django.db import IntegrityError
 from tasks_app import dialect, faults, ids, telemetry
 from tasks_app.domain import audit, quotas, resources
 from tasks_app.domain.audit import Actor
-from tasks_app.domain.tenancy import Principal, principal_again
+from tasks_app.domain.tenancy import Principal, principal_of, principal_query
 from tasks_app.domain.transitions import EVENT_COLUMNS
 from tasks_app.errors import (
     ApplicationFull,
@@ -126,7 +127,7 @@ def _accept_until_definite(
     actor = Actor(ActorKind.CREDENTIAL, principal.credential_id, request_id)
 
     def run(tx: Tx) -> Accepted:
-        return _accept_in(tx, principal.credential_id, submission, fault, references, actor)
+        return _accept_in(tx, principal, submission, fault, references, actor)
 
     def look_again() -> Accepted:
         # The locking read in `_accept_in` waits for the lost transaction to end; what it then sees is the truth.
@@ -145,22 +146,28 @@ def _accept_until_definite(
 
 def _accept_in(
     tx: Tx,
-    credential_id: str,
+    asked_by: Principal,
     submission: Submission,
     fault: OrbitError | None,
     references: _References,
     actor: Actor,
 ) -> Accepted:
     request = submission.request
-    principal = principal_again(tx, credential_id)
+    # One round trip: the credential as it is now, the receipt of the key, the queue and what is in it.
+    credential_rows, record_rows, queue_rows = tx.queries(
+        principal_query(tx, asked_by.credential_id),
+        _record_query(tx, asked_by.namespace_id, submission),
+        _queue_query(asked_by.namespace_id, request.queue_id),
+    )
+    principal = principal_of(tx, credential_rows)
     principal.require(submission.action)
-    receipt = _receipt_of(tx, principal, submission)
+    receipt = _receipt_of(record_rows, submission)
     if receipt is not None:
         principal.require_queue(receipt.queue_id)
         return Accepted(receipt, None)
     if fault is not None:
         raise fault
-    queue = _queue_of(tx, principal, request)
+    queue = _queue_of(queue_rows, principal, request)
     if (found := time_fault(request, tx.now_us)) is not None:
         raise found
     parent_priority = _parent_priority(tx, principal, request)
@@ -173,16 +180,20 @@ def _accept_in(
     return Accepted(Receipt(task.task_id, request.queue_id, task.created_at, deduplicated=False), task)
 
 
-def _receipt_of(tx: Tx, principal: Principal, submission: Submission) -> Receipt | None:
-    """The receipt of the key, if it has one. A locking read: it waits for a transaction that is still writing the key."""
-    row = tx.row(
+def _record_query(tx: Tx, namespace_id: str, submission: Submission) -> tuple[str, list[Any]]:
+    """A locking read: it waits for a transaction that is still writing the key."""
+    return (
         "SELECT digest, task_id, queue_id, created_at FROM orbit_idempotency_record"
         f" WHERE namespace_id = %s AND operation = %s AND idempotency_key = %s{dialect.for_update(tx.connection)}",
-        [principal.namespace_id, submission.operation.value, submission.key],
+        [namespace_id, submission.operation.value, submission.key],
     )
-    if row is None:
+
+
+def _receipt_of(rows: Sequence[tuple[Any, ...]], submission: Submission) -> Receipt | None:
+    """The receipt of the key, if it has one. Raises IdempotencyConflict when the key stands for other content."""
+    if not rows:
         return None
-    digest, task_id, queue_id, created_at = row
+    digest, task_id, queue_id, created_at = rows[0]
     if bytes(digest) != submission.digest:
         raise IdempotencyConflict(
             details=[{"field": "idempotency_key", "reason": "was used with other content", "task_id": task_id}]
@@ -199,17 +210,20 @@ class _Queue:
     application_unfinished: int
 
 
-def _queue_of(tx: Tx, principal: Principal, request: SubmitRequest) -> _Queue:
-    row = tx.row(
+def _queue_query(namespace_id: str, queue_id: str) -> tuple[str, list[Any]]:
+    return (
         "SELECT q.default_priority, q.max_unfinished, q.unfinished, a.max_unfinished, a.unfinished"
         " FROM orbit_queue q JOIN orbit_application a ON a.application_id = q.application_id"
         " WHERE q.queue_id = %s AND q.namespace_id = %s",
-        [request.queue_id, principal.namespace_id],
+        [queue_id, namespace_id],
     )
-    if row is None:
+
+
+def _queue_of(rows: Sequence[tuple[Any, ...]], principal: Principal, request: SubmitRequest) -> _Queue:
+    if not rows:
         raise NotFound("no such queue", details=[{"field": "queue_id", "reason": "no such queue"}])
     principal.require_queue(request.queue_id)
-    return _Queue(*row)
+    return _Queue(*rows[0])
 
 
 def _refuse_if_full(queue: _Queue) -> None:

@@ -78,20 +78,31 @@ def authenticate(token: str) -> Principal:
     Compared through its digest: an attacker who can time the index look-up learns about digests, not about tokens.
     """
     with reading() as tx:
-        return _principal(tx, "c.token_digest", token_digest(token), record_use=True)
+        sql, params = _principal_query(tx, "c.token_digest", token_digest(token))
+        return principal_of(tx, tx.rows(sql, params), record_use=True)
 
 
 def principal_again(tx: Tx, credential_id: str) -> Principal:
     """The same credential as it is now, inside a unit. Raises Unauthenticated when it is no longer valid."""
-    return _principal(tx, "c.credential_id", credential_id)
+    return principal_of(tx, tx.rows(*principal_query(tx, credential_id)))
 
 
-def _principal(tx: Tx, which: str, value: Any, *, record_use: bool = False) -> Principal:
-    row = tx.row(_PRINCIPAL.format(now=tx.now_sql, which=which), [value])
-    if row is None:
+def principal_query(tx: Tx, credential_id: str) -> tuple[str, list[Any]]:
+    """The SELECT behind `principal_again`, for a caller that sends it along with others; see `principal_of`."""
+    return _principal_query(tx, "c.credential_id", credential_id)
+
+
+def _principal_query(tx: Tx, which: str, value: Any) -> tuple[str, list[Any]]:
+    return _PRINCIPAL.format(now=tx.now_sql, which=which), [value]
+
+
+def principal_of(tx: Tx, rows: Sequence[tuple[Any, ...]], *, record_use: bool = False) -> Principal:
+    """The principal that the rows of `principal_query` describe. Raises Unauthenticated."""
+    if not rows:
         raise Unauthenticated()
-    credential_id, namespace_id, application_id, policy, default_priority, actions, all_queues = row[:7]
-    expires_at, revoked_at, last_used_at, now_us = row[7:]
+    credential_id, namespace_id, application_id, policy, default_priority, actions, all_queues = rows[0][:7]
+    expires_at, revoked_at, last_used_at, now_us = rows[0][7:]
+    tx.saw_now(now_us)
     if revoked_at is not None or (expires_at is not None and expires_at <= int(now_us)):
         raise Unauthenticated()
     if record_use and (last_used_at is None or last_used_at < int(now_us) - _USE_RECORDED_EVERY_US):
@@ -100,8 +111,8 @@ def _principal(tx: Tx, which: str, value: Any, *, record_use: bool = False) -> P
         )
     scope = None
     if not all_queues:
-        rows = tx.rows("SELECT queue_id FROM orbit_credential_queue WHERE credential_id = %s", [credential_id])
-        scope = frozenset(queue_id for (queue_id,) in rows)
+        found = tx.rows("SELECT queue_id FROM orbit_credential_queue WHERE credential_id = %s", [credential_id])
+        scope = frozenset(queue_id for (queue_id,) in found)
     return Principal(
         credential_id, namespace_id, application_id, Policy(policy), default_priority, frozenset(actions.split()), scope,
         expires_at,

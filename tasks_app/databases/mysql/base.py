@@ -1,10 +1,13 @@
 """MySQL/MariaDB back end: Django's own, with cheap transactions and connections that survive an idle night.
 
 - Django opens a transaction with `SET autocommit=0` and ends it with `COMMIT; SET autocommit=1`: three round trips.
-  Here the server stays in autocommit and a transaction is `START TRANSACTION … COMMIT`: two.
+  Here the server stays in autocommit; START TRANSACTION waits for the first statement and travels with it where that is a
+  script (`transactions.Tx`), so that a transaction costs one round trip of its own: COMMIT.
 - A connection that was idle for a while is pinged before its next use outside a transaction. A ping at every use would
   cost a round trip, no ping at all gives the first caller after `wait_timeout` an error (faults C4).
 """
+
+from __future__ import annotations
 
 import time
 from collections.abc import Iterator
@@ -31,10 +34,29 @@ class DatabaseSchemaEditor(mysql_schema.DatabaseSchemaEditor):
         yield from comments
 
 
+class CursorWrapper(mysql_base.CursorWrapper):
+    """Sends a pending START TRANSACTION before the first statement."""
+
+    def __init__(self, cursor: Any, connection: DatabaseWrapper) -> None:
+        super().__init__(cursor)
+        self._connection = connection
+
+    def execute(self, query: Any, args: Any = None) -> Any:
+        if self._connection.begin_pending and self._connection.take_begin():
+            self.cursor.execute("START TRANSACTION")
+        return super().execute(query, args)
+
+    def executemany(self, query: Any, args: Any) -> Any:
+        if self._connection.begin_pending and self._connection.take_begin():
+            self.cursor.execute("START TRANSACTION")
+        return super().executemany(query, args)
+
+
 class DatabaseWrapper(mysql_base.DatabaseWrapper):
     features_class = DatabaseFeatures
     SchemaEditorClass = DatabaseSchemaEditor
     _used_at = 0.0
+    begin_pending = False
 
     def _set_autocommit(self, autocommit: bool) -> None:
         with self.wrap_database_errors:
@@ -43,8 +65,27 @@ class DatabaseWrapper(mysql_base.DatabaseWrapper):
                 self.connection.autocommit(autocommit)
 
     def _start_transaction_under_autocommit(self) -> None:
-        with self.cursor() as cursor:
-            cursor.execute("START TRANSACTION")
+        self.begin_pending = True
+
+    def take_begin(self) -> bool:
+        """Whether START TRANSACTION is still to be sent; the caller sends it now."""
+        pending, self.begin_pending = self.begin_pending, False
+        return pending
+
+    def create_cursor(self, name: Any = None) -> CursorWrapper:
+        return CursorWrapper(self.connection.cursor(), self)
+
+    def _commit(self) -> None:
+        if not self.take_begin():  # else nothing was ever sent
+            super()._commit()
+
+    def _rollback(self) -> None:
+        if not self.take_begin():
+            super()._rollback()
+
+    def close(self) -> None:
+        self.begin_pending = False
+        super().close()
 
     def ensure_connection(self) -> None:
         now = time.monotonic()

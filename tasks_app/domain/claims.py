@@ -11,7 +11,7 @@ update decides.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -58,11 +58,11 @@ class Candidate:
         return (self.tier, self.dispatch_at, self.available_at, self.task_id)
 
 
-Allocate = Callable[[Sequence[Candidate], int], list[Candidate]]
+Allocate = Callable[[Sequence[Candidate], int, Mapping[str, int]], list[Candidate]]
 
 
-def in_order(candidates: Sequence[Candidate], limit: int) -> list[Candidate]:
-    """The order of one queue. STRICT namespaces pass an allocation of their own that shares a tier among queues."""
+def in_order(candidates: Sequence[Candidate], limit: int, weights: Mapping[str, int]) -> list[Candidate]:
+    """The order of one queue. STRICT namespaces pass an allocation that shares a tier among queues by their weights."""
     return sorted(candidates, key=lambda candidate: candidate.place)[:limit]
 
 
@@ -143,8 +143,18 @@ class _Room:
     """How many more each queue may reserve now, and why a queue may not."""
 
     by_queue: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
     reason: EmptyReason | None = None
     retry_at: int | None = None
+
+
+def claimable(tx: Tx, order: ClaimOrder, limit: int) -> list[Candidate]:
+    """What `order` could claim now, all gates but the permits of resource keys looked at; nothing is locked or changed."""
+    room, allowed = _room(tx, order)
+    if allowed < 1:
+        return []
+    urgent_limit = limit if order.urgent_limit is None else order.urgent_limit
+    return _candidates(tx, order, room, min(limit, allowed), urgent_limit)
 
 
 def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
@@ -160,7 +170,7 @@ def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
         wanted = limit - len(reserved)
         candidates = _candidates(tx, order, room, wanted + len(passed), urgent_left)
         fresh = [candidate for candidate in candidates if candidate.task_id not in passed]
-        chosen = order.allocate(fresh, wanted)
+        chosen = order.allocate(fresh, wanted, room.weights)
         if not chosen:
             break
         passed.update(candidate.task_id for candidate in chosen)
@@ -189,7 +199,7 @@ def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
 def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
     """The gates of queues and application as they stand; the guarded counters decide at the end of the unit."""
     rows = tx.rows(
-        "SELECT q.queue_id, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms, q.start_level,"
+        "SELECT q.queue_id, q.weight, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms, q.start_level,"
         " q.start_level_at, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms, a.start_level,"
         f" a.start_level_at, {tx.now_sql} FROM orbit_queue q JOIN orbit_application a"  # noqa: S608
         f" ON a.application_id = q.application_id WHERE q.queue_id IN ({dialect.placeholders(order.queue_ids)})"
@@ -198,7 +208,7 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
     )
     room = _Room()
     limit = order.limit
-    for queue_id, paused, max_running, running, *rates, app_max, app_running, a1, a2, a3, a4, now in rows:
+    for queue_id, weight, paused, max_running, running, *rates, app_max, app_running, a1, a2, a3, a4, now in rows:
         tx.saw_now(now)
         if paused:
             room.reason = room.reason or EmptyReason.QUEUE_PAUSED
@@ -221,6 +231,7 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
             room.reason = room.reason or EmptyReason.START_RATE
             room.retry_at = budget.next_at(tx.now_us)
             continue
+        room.weights[queue_id] = weight
         room.by_queue[queue_id] = free if budget is None else min(free, budget.left(tx.now_us))
     return room, limit if room.by_queue else 0
 
@@ -228,15 +239,15 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
 def _candidates(tx: Tx, order: ClaimOrder, room: _Room, wanted: int, urgent_left: int) -> list[Candidate]:
     """The first claimable tasks of every queue with room, as far as `wanted`. Reads the index only, locks nothing."""
     lanes = (Lane.OPEN, Lane.KEYED) if order.resource_keys else (Lane.OPEN,)
+    open_queues = [queue_id for queue_id, free in room.by_queue.items() if free > 0]
     arms = [
         (queue_id, lane.value, handler_ref)
-        for queue_id, free in room.by_queue.items()
-        if free > 0
+        for queue_id in open_queues
         for lane in lanes
         for handler_ref in order.handler_refs
     ]
     if len(arms) > _DIRECT_ARMS_MAX:
-        arms = _arms_with_work(tx, list(room.by_queue), [lane.value for lane in lanes], order.handler_refs)
+        arms = _arms_with_work(tx, open_queues, [lane.value for lane in lanes], order.handler_refs)
     if not arms:
         return []
     index = dialect.force_index(tx.connection, "task_to_claim")

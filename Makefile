@@ -3,6 +3,11 @@
 PYTHON ?= python3
 ARGS ?=
 
+# An emptied environment (`env -i make demo`) has no PATH, and make then finds no program.
+ifeq ($(PATH),)
+export PATH := /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help demo run test test-fast check format doctor env pins settings-page
 

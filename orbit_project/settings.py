@@ -75,6 +75,8 @@ TEMPLATES = [
 
 # -- Database
 DATABASES = {"default": database_settings(ORBIT.database_url, base=BASE_DIR)}
+# SQLite keeps no comments on tables and columns; the server databases do.
+SILENCED_SYSTEM_CHECKS = ["fields.W163", "models.W046"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 if ORBIT.database_url.engine == "sqlite":
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)

@@ -10,15 +10,16 @@ import pytest
 from tools.steps import StepFailed, Steps, explain
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """A terminal that cannot show everything, as an old locale makes it."""
+def old_terminal(monkeypatch):
+    """From now on, a terminal that cannot show everything, as an old locale makes it; gives what it showed so far."""
     raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    return lambda: (sys.stdout.flush(), raw.getvalue().decode())[1]
+    stdout = io.TextIOWrapper(raw, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    return lambda: (stdout.flush(), raw.getvalue().decode())[1]
 
 
-def test_a_step_is_named_before_it_is_done_and_told_after(terminal):
+def test_a_step_is_named_before_it_is_done_and_told_after(monkeypatch):
+    terminal = old_terminal(monkeypatch)
     steps = Steps("title", 2)
 
     with steps.step("first") as step:
@@ -33,14 +34,16 @@ def test_a_step_is_named_before_it_is_done_and_told_after(terminal):
     assert told[2].strip() == "and another"
 
 
-def test_what_a_terminal_cannot_show_does_not_end_the_program(terminal):
+def test_what_a_terminal_cannot_show_does_not_end_the_program(monkeypatch):
+    terminal = old_terminal(monkeypatch)
     with Steps("Orbit · ✓", 1).step("→") as step:
         step.result = "✓"
 
     assert "Orbit ? ?" in terminal()
 
 
-def test_a_failed_step_names_cause_next_command_and_log(terminal, capsys, tmp_path):
+def test_a_failed_step_names_cause_next_command_and_log(monkeypatch, capsys, tmp_path):
+    terminal = old_terminal(monkeypatch)
     log = tmp_path / "log.txt"
     log.write_text("\n".join(f"line {number}" for number in range(100)))
 

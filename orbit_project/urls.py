@@ -4,8 +4,16 @@ from django.contrib import admin
 from django.urls import path
 
 from orbit_project.one_time_login import one_time_login
+from tasks_app.api import urls as tasks_api
 
 urlpatterns = [
     path("admin/one-time-login", one_time_login, name="one-time-login"),
     path("admin/", admin.site.urls),
+    *tasks_api.urlpatterns,
+    *tasks_api.unknown,  # last: every path under /v1 answers in the envelope
 ]
+
+handler400 = "tasks_app.api.errors.bad_request"
+handler403 = "tasks_app.api.errors.permission_denied"
+handler404 = "tasks_app.api.errors.page_not_found"
+handler500 = "tasks_app.api.errors.server_error"

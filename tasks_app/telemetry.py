@@ -35,6 +35,7 @@ CLAIM_SECONDS = Histogram(
     "Time of one claim operation",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
+API_REFUSALS = Counter("orbit_api_refusals_total", "Requests under /v1 that were refused, by error code", ["code"])
 DATABASE_RETRIES = Counter("orbit_database_retries_total", "Units run again, by the database's error code", ["code"])
 COMMITS_UNKNOWN = Counter("orbit_commit_outcomes_unknown_total", "Commits whose answer was lost")
 
@@ -52,3 +53,11 @@ def commit_outcome_unknown() -> None:
 def task_ended(states: Iterable[str]) -> None:
     for state in states:
         ENDED.labels(state=state).inc()
+
+
+def api_refused(code: str) -> None:
+    API_REFUSALS.labels(code=code).inc()
+
+
+def batch_item_failed(error: Exception) -> None:
+    logger.error("an item of a batch failed; its outcome is reported as unknown", exc_info=error)

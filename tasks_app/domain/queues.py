@@ -79,8 +79,8 @@ QUEUE_SETTINGS: Final = ("max_unfinished", "max_running", "start_rate", "weight"
 def create(principal: Principal, settings: QueueSettings, *, actor: Actor) -> Queue:
     """A new queue of the credential's namespace.
 
-    Raises InvalidArgument, AlreadyExists (with the `queue_id` that has the name), PermissionDenied for a credential that is
-    confined to a list of queues: it could not see what it made.
+    Raises InvalidArgument, AlreadyExists (with the `queue_id` that has the name), PermissionDenied for a credential
+    that is confined to a list of queues: it could not see what it made.
     """
 
     def run(tx: Tx) -> Queue:
@@ -139,9 +139,7 @@ def create_in(
     return _find(tx, namespace_id, queue_id)
 
 
-def change(
-    principal: Principal, queue_id: str, changes: Mapping[str, Any], *, revision: int, actor: Actor
-) -> Queue:
+def change(principal: Principal, queue_id: str, changes: Mapping[str, Any], *, revision: int, actor: Actor) -> Queue:
     """Sets the given ones of `QUEUE_SETTINGS`; None lifts a limit. What is held already is not taken away.
 
     Raises InvalidArgument, NotFound, PermissionDenied, RevisionConflict when the queue changed since `revision`.
@@ -165,8 +163,8 @@ def change(
 
 
 def pause(principal: Principal, queue_id: str, *, reason: str | None, actor: Actor) -> Queue:
-    """Stops claims and starts; what runs goes on, and the queue still accepts. Repeatable: a new reason takes the place of
-    the old one."""
+    """Stops claims and starts; what runs goes on, and the queue still accepts. Repeatable: a new reason takes the place
+    of the old one."""
     if reason is not None:
         _check_reason(reason)
 
@@ -216,7 +214,7 @@ def _write(
     columns = _columns_of(changes, budget, tx.now_us)
     assignments = ", ".join(f"{name} = %s" for name in columns)
     tx.execute(
-        f"UPDATE orbit_queue SET {assignments}, revision = revision + 1, updated_at = %s WHERE queue_id = %s",  # noqa: S608
+        f"UPDATE orbit_queue SET {assignments}, revision = revision + 1, updated_at = %s WHERE queue_id = %s",
         [*columns.values(), tx.now_us, queue.queue_id],
     )
     audit.write(
@@ -244,7 +242,12 @@ def _columns_of(changes: Mapping[str, Any], budget: StartBudget | None, now_us: 
     columns = {name: value for name, value in changes.items() if name != "start_rate"}
     if "start_rate" in changes:
         starts, per_ms = changes["start_rate"] or (None, None)
-        columns |= {"start_rate_starts": starts, "start_rate_per_ms": per_ms, "start_level": 0, "start_level_at": now_us}
+        columns |= {
+            "start_rate_starts": starts,
+            "start_rate_per_ms": per_ms,
+            "start_level": 0,
+            "start_level_at": now_us,
+        }
         if starts is not None and per_ms is not None:
             left = starts if budget is None else min(budget.left(now_us), starts)
             columns["start_level"] = left * per_ms * US_PER_MS
@@ -320,7 +323,7 @@ def page(principal: Principal, *, limit: int, after: str | None) -> tuple[list[Q
         params += sorted(principal.queue_scope)
     with reading() as tx:
         rows = tx.rows(
-            f"SELECT {_COLUMNS} FROM orbit_queue WHERE {where} ORDER BY queue_id LIMIT {limit + 1}",  # noqa: S608
+            f"SELECT {_COLUMNS} FROM orbit_queue WHERE {where} ORDER BY queue_id LIMIT {limit + 1}",
             params,
         )
     found = [_from_columns(row) for row in rows[:limit]]
@@ -329,7 +332,7 @@ def page(principal: Principal, *, limit: int, after: str | None) -> tuple[list[Q
 
 def _find(tx: Tx, namespace_id: str, queue_id: str, *, lock: str = "") -> Queue:
     row = tx.row(
-        f"SELECT {_COLUMNS} FROM orbit_queue WHERE queue_id = %s AND namespace_id = %s{lock}",  # noqa: S608
+        f"SELECT {_COLUMNS} FROM orbit_queue WHERE queue_id = %s AND namespace_id = %s{lock}",
         [queue_id, namespace_id],
     )
     if row is None:

@@ -1,7 +1,7 @@
 """Looking at tasks: one, a page of them, the events of one (design 1.4). Reads take no locks and no transaction.
 
-What belongs to another namespace is not found: its row is looked for by id and tenant together, which is the same work as
-for an id that was never issued.
+What belongs to another namespace is not found: its row is looked for by id and tenant together, which is the same work
+as for an id that was never issued.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class TaskView:
 
 
 _COLUMNS: Final = (
-    "t.task_id, t.queue_id, h.handler, h.handler_version, t.payload_version, {payload}, t.priority, t.state, t.revision,"
-    " t.attempts, t.retry_mode, t.max_attempts, t.initial_backoff_ms, t.max_backoff_ms, t.multiplier, t.losses,"
-    " t.available_at, t.deadline_at, t.attempt_timeout_ms, k.resource_key, t.created_at, t.updated_at, t.finished_at,"
-    " {result}, t.error, t.cancel_requested_at, t.replayed_from, t.replayed_as, t.plan_id, t.parent_task_id, t.yields"
+    "t.task_id, t.queue_id, h.handler, h.handler_version, t.payload_version, {payload}, t.priority, t.state,"
+    " t.revision, t.attempts, t.retry_mode, t.max_attempts, t.initial_backoff_ms, t.max_backoff_ms, t.multiplier,"
+    " t.losses, t.available_at, t.deadline_at, t.attempt_timeout_ms, k.resource_key, t.created_at, t.updated_at,"
+    " t.finished_at, {result}, t.error, t.cancel_requested_at, t.replayed_from, t.replayed_as, t.plan_id, t.parent_task_id, t.yields"
 )
 _WHOLE: Final = _COLUMNS.format(payload="t.payload", result="t.result")
 _SUMMARY: Final = _COLUMNS.format(payload="NULL", result="NULL")
@@ -127,7 +127,7 @@ def as_accepted(accepted: Accepted, request: SubmitRequest, *, replayed_from: st
 
 def _find(tx: Tx, namespace_id: str, task_id: str) -> TaskView | None:
     row = tx.row(
-        f"SELECT {_WHOLE} FROM orbit_task t{_JOINS} WHERE t.task_id = %s AND t.namespace_id = %s",  # noqa: S608
+        f"SELECT {_WHOLE} FROM orbit_task t{_JOINS} WHERE t.task_id = %s AND t.namespace_id = %s",
         [task_id, namespace_id],
     )
     return None if row is None else _from_columns(row)
@@ -168,7 +168,7 @@ def page(
             where, params = f"{where} AND t.task_id < %s", [*params, before]
         # Ids first, from an index; the rows of the page alone are then read whole.
         found = tx.rows(
-            f"SELECT t.task_id FROM orbit_task t WHERE {where} ORDER BY t.task_id DESC LIMIT {limit + 1}",  # noqa: S608
+            f"SELECT t.task_id FROM orbit_task t WHERE {where} ORDER BY t.task_id DESC LIMIT {limit + 1}",
             params,
         )
         wanted = [task_id for (task_id,) in found[:limit]]
@@ -180,7 +180,7 @@ def _summaries(tx: Tx, task_ids: Sequence[str]) -> list[TaskView]:
     if not task_ids:
         return []
     rows = tx.rows(
-        f"SELECT {_SUMMARY} FROM orbit_task t{_JOINS} WHERE t.task_id IN ({dialect.placeholders(task_ids)})"  # noqa: S608
+        f"SELECT {_SUMMARY} FROM orbit_task t{_JOINS} WHERE t.task_id IN ({dialect.placeholders(task_ids)})"
         " ORDER BY t.task_id DESC",
         task_ids,
     )

@@ -48,7 +48,9 @@ class _CollatedText(models.CharField):
         column = super().db_type(connection)
         if connection.vendor != "mysql":
             return column  # SQLite compares bytes by default
-        return f"{column} CHARACTER SET {self._collation(connection).split('_')[0]} COLLATE {self._collation(connection)}"
+        return (
+            f"{column} CHARACTER SET {self._collation(connection).split('_')[0]} COLLATE {self._collation(connection)}"
+        )
 
 
 class ExactTextField(_CollatedText):

@@ -1,4 +1,6 @@
-"""Identities: 32 lower-case hex digits, time-ordered (UUIDv7, RFC 9562) so that inserts stay at the end of the index."""
+"""Identities: 32 lower-case hex digits, time-ordered (UUIDv7, RFC 9562) so that inserts stay at the end of the
+index.
+"""
 
 import os
 import re

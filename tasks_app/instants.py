@@ -47,7 +47,7 @@ def format_rfc3339(at_us: int) -> str:
     """UTC with `Z`; exactly 6 fractional digits when they are not zero, else none."""
     whole, fraction = divmod(at_us, US_PER_SECOND)
     moment = _EPOCH + timedelta(seconds=whole)
-    text = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}"
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S").rjust(len("2026-09-17T00:00:00"), "0")
     return f"{text}.{fraction:06d}Z" if fraction else f"{text}Z"
 
 

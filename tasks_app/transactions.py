@@ -7,7 +7,8 @@
     connection lost during COMMIT        `CommitOutcomeUnknown`; with `on_unknown` the identity is looked up first
     any other error                      rolled back, raised
 
-A unit that failed in any way leaves nothing behind: `fn` must have no effect outside the database but `tx.after_commit`.
+A unit that failed in any way leaves nothing behind: `fn` must have no effect outside the database but
+`tx.after_commit`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TRIES_MAX = 8
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.005, 0.5
 
 ROLLED_BACK_CODES = frozenset({1213, 1205, 1020})  # deadlock, lock wait time-out, record has changed
-# gone away, lost, lost (extended), reset, server shutting down, connection killed, disconnected for inactivity, no connection
+# no connection, gone away, lost, reset, shutting down, killed, disconnected for inactivity, too many connections
 LOST_CODES = frozenset({2002, 2003, 2006, 2013, 2055, 2027, 1053, 1927, 1928, 4031, 1040, 1129})
 
 
@@ -49,7 +50,7 @@ class Tx:
     """A cursor inside a unit: plain SQL for the hot verbs, the database's clock, and what to do after commit."""
 
     def __init__(self) -> None:
-        self.connection = connections[DATABASE]
+        self.connection: Any = connections[DATABASE]
         self._cursor = self.connection.cursor()
         self._now_us: int | None = None
         self._after_commit: list[Callable[[], None]] = []
@@ -135,7 +136,7 @@ class Tx:
 
 def insert_statement(table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, list[Any]]:
     one = f"({dialect.placeholders(columns)})"
-    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([one] * len(rows))}"  # noqa: S608 - our own names
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([one] * len(rows))}"
     return sql, [value for row in rows for value in row]
 
 

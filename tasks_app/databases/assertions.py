@@ -1,4 +1,6 @@
-"""What a database must be like before Orbit trusts it with a receipt (design 0, Database). Asked at start, once per process."""
+"""What a database must be like before Orbit trusts it with a receipt (design 0, Database). Asked at start, once per
+process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def server_faults(connection: BaseDatabaseWrapper, *, relaxed_durability: bool) 
 
     `relaxed_durability` (ORBIT_ACCEPT_RELAXED_DURABILITY) accepts a server that may lose its last second of commits.
     """
-    return _sqlite_faults(connection) if connection.vendor == "sqlite" else _mysql_faults(connection, relaxed_durability)
+    return (
+        _sqlite_faults(connection) if connection.vendor == "sqlite" else _mysql_faults(connection, relaxed_durability)
+    )
 
 
 def _mysql_faults(connection: BaseDatabaseWrapper, relaxed_durability: bool) -> list[str]:
@@ -27,15 +31,17 @@ def _mysql_faults(connection: BaseDatabaseWrapper, relaxed_durability: bool) -> 
         connection,
         "SELECT VERSION(), @@session.time_zone, @@session.sql_mode, @@global.innodb_flush_log_at_trx_commit",
     )
-    isolation = _row(connection, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')")[1]
+    isolation = _row(
+        connection, "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')"
+    )[1]
     faults: list[str] = []
     is_mariadb = "mariadb" in version_text.lower()
     least = MARIADB_VERSION_MIN if is_mariadb else MYSQL_VERSION_MIN
     if _version(version_text) < least:
         name = "MariaDB" if is_mariadb else "MySQL"
         faults.append(
-            f"{name} {_dotted(least)} or newer is needed, this is {version_text}: older ones have no SKIP LOCKED, or do not"
-            " enforce CHECK constraints"
+            f"{name} {_dotted(least)} or newer is needed, this is {version_text}: older ones have no SKIP LOCKED or"
+            " do not enforce CHECK constraints"
         )
     if isolation.upper() != "READ-COMMITTED":
         faults.append(f"the session's isolation must be READ-COMMITTED, it is {isolation}")
@@ -45,8 +51,8 @@ def _mysql_faults(connection: BaseDatabaseWrapper, relaxed_durability: bool) -> 
         faults.append(f"sql_mode must be strict, it is {sql_mode or 'empty'}")
     if int(flush) != 1 and not relaxed_durability:
         faults.append(
-            f"innodb_flush_log_at_trx_commit is {flush}: the server may lose commits that it has confirmed. Set it to 1, or"
-            " say ORBIT_ACCEPT_RELAXED_DURABILITY=1 if losing the last second is wanted"
+            f"innodb_flush_log_at_trx_commit is {flush}: the server may lose commits that it has confirmed. Set it to"
+            " 1, or say ORBIT_ACCEPT_RELAXED_DURABILITY=1 if losing the last second is wanted"
         )
     return faults
 

@@ -1,7 +1,7 @@
 """Start, renew, finish, release: what a worker does with what it was offered (design 2 and 3).
 
-Every item is judged by the row of its task, locked, against its attempt id and fencing token: an older token is refused,
-whoever sends it and however late. Items of one call are one transaction; one bad item never spoils the others.
+Every item is judged by the row of its task, locked, against its attempt id and fencing token: an older token is
+refused, whoever sends it and however late. Items of one call are one transaction; one bad item never spoils the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -131,7 +131,7 @@ def locate(namespace_id: str, attempt_ids: Sequence[str]) -> dict[str, str]:
         return {}
     with reading() as tx:
         rows = tx.rows(
-            "SELECT a.attempt_id, a.task_id FROM orbit_attempt a JOIN orbit_task t ON t.task_id = a.task_id"  # noqa: S608
+            "SELECT a.attempt_id, a.task_id FROM orbit_attempt a JOIN orbit_task t ON t.task_id = a.task_id"
             f" WHERE a.attempt_id IN ({dialect.placeholders(attempt_ids)}) AND t.namespace_id = %s",
             [*attempt_ids, namespace_id],
         )
@@ -178,13 +178,13 @@ def _start_in(tx: Tx, items: Sequence[StartItem]) -> list[Result]:
     ledger = Ledger(tx)
     attempts: list[Sequence[Any]] = []
     spent: Counter[tuple[str, str, str]] = Counter()
-    results = [
-        _start_one(tx, ledger, item, rows, allowed, gates, application_gates, attempts, spent) for item in items
-    ]
+    results = [_start_one(tx, ledger, item, rows, allowed, gates, application_gates, attempts, spent) for item in items]
     if attempts:
         ledger.also(*insert_statement("orbit_attempt", _ATTEMPT_COLUMNS, attempts))
     ledger.flush()
-    for (table, key, identity), amount in sorted(spent.items(), key=lambda pair: (pair[0][0] != "orbit_queue", pair[0])):
+    for (table, key, identity), amount in sorted(
+        spent.items(), key=lambda pair: (pair[0][0] != "orbit_queue", pair[0])
+    ):
         if tx.execute(*spend_statement(table, key, identity, amount=amount, now_us=tx.now_us)) != 1:
             raise _BudgetSpent
     faults.point("start.before_commit")
@@ -241,7 +241,8 @@ def _start_one(
         changes={"attempts": number, "started_at": started_at, "lease_until": lease_until},
     )
     attempts.append((held.attempt_id, row.task_id, number, row.fencing_token, item.starter.session_id,
-                     item.starter.worker_name, settings.ORBIT.node_id, AttemptState.RUNNING.value, started_at))  # fmt: skip
+                     item.starter.worker_name, settings.ORBIT.node_id, AttemptState.RUNNING.value,
+                     started_at))  # fmt: skip
     telemetry.WAIT_SECONDS.observe(max(0, started_at - row.available_at) / US_PER_SECOND)
     return Result(held.attempt_id, Answer.STARTED, lease_until=lease_until)
 
@@ -287,8 +288,8 @@ def _start_gates(tx: Tx, rows: dict[str, TaskRow]) -> tuple[dict[str, _StartGate
     queues: dict[str, _StartGates] = {}
     applications: dict[str, _StartGates] = {}
     for queue_id, paused, q_max, q_running, q1, q2, q3, q4, app_id, a_max, a_running, a1, a2, a3, a4 in tx.rows(
-        "SELECT q.queue_id, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms, q.start_level,"  # noqa: S608
-        " q.start_level_at, a.application_id, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms,"
+        "SELECT q.queue_id, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms,"
+        " q.start_level, q.start_level_at, a.application_id, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms,"
         " a.start_level, a.start_level_at FROM orbit_queue q JOIN orbit_application a"
         f" ON a.application_id = q.application_id WHERE q.queue_id IN ({dialect.placeholders(queue_ids)})",
         queue_ids,
@@ -321,7 +322,9 @@ def lease_end(row: TaskRow, now_us: int) -> int:
 
 
 def renew(items: Sequence[RenewItem]) -> list[Result]:
-    """Extends running leases and records progress. LOST for whatever is not running under this very attempt and token."""
+    """Extends running leases and records progress. LOST for whatever is not running under this very attempt and
+    token.
+    """
     if not items:
         return []
     return unit(lambda tx: _renew_in(tx, items), on_unknown=lambda: unit(lambda tx: _renew_in(tx, items)))
@@ -346,7 +349,8 @@ def _renew_in(tx: Tx, items: Sequence[RenewItem]) -> list[Result]:
         )
         if progress:
             ledger.also(
-                "UPDATE orbit_attempt SET progress_percent = %s, progress_message = %s WHERE attempt_id = %s AND state = %s",
+                "UPDATE orbit_attempt SET progress_percent = %s, progress_message = %s"
+                " WHERE attempt_id = %s AND state = %s",
                 [item.percent, item.message, item.held.attempt_id, AttemptState.RUNNING.value],
             )
         results.append(
@@ -391,9 +395,18 @@ def _finish_in(tx: Tx, items: Sequence[FinishItem]) -> list[Result]:
     ledger = Ledger(tx)
     lower = _queues_that_lower(tx, rows, items)
     results: list[Result] = []
+    committed: dict[tuple[str, bytes], Result] = {}  # a repeat in the same message is a repeat too
     for item in items:
         row = _running_row(tx, rows, item.held)
-        results.append(_finish_running(tx, ledger, item, row, lower) if row else _finish_late(tx, ledger, item, rows))
+        repeated = committed.get((item.held.attempt_id, item.digest()))
+        if repeated is not None:
+            results.append(replace(repeated, answer=Answer.ALREADY))
+        elif row is None:
+            results.append(_finish_late(tx, ledger, item, rows))
+        else:
+            results.append(_finish_running(tx, ledger, item, row, lower))
+            if results[-1].answer is Answer.COMMITTED:
+                committed[item.held.attempt_id, item.digest()] = results[-1]
     ledger.flush()
     faults.point("finish.before_commit")
     return results
@@ -416,12 +429,7 @@ def _finish_running(tx: Tx, ledger: Ledger, item: FinishItem, row: TaskRow, lowe
             message="CANCELED is for attempts that were asked to stop (cancel, deadline or time-out); this one was not",
         )
     started_at = row.started_at or tx.now_us
-    ledger.also(
-        "UPDATE orbit_attempt SET state = %s, finished_at = %s, report_digest = %s, error = %s"
-        " WHERE attempt_id = %s AND state = %s",
-        [ending.attempt_state.value, tx.now_us, item.digest(), item.error_json(), item.held.attempt_id,
-         AttemptState.RUNNING.value],
-    )  # fmt: skip
+    ledger.end_attempt(item.held.attempt_id, ending.attempt_state, report_digest=item.digest(), error=item.error_json())
     apply_ending(ledger, row, ending, result=item.result, error=item.error_json(), error_code=item.error_code,
                  lower_priority=row.queue_id in lower)  # fmt: skip
     telemetry.RUN_SECONDS.observe(max(0, tx.now_us - started_at) / US_PER_SECOND)
@@ -492,7 +500,8 @@ def _queues_that_lower(tx: Tx, rows: dict[str, TaskRow], items: Sequence[FinishI
     if not queue_ids:
         return set()
     found = tx.rows(
-        f"SELECT queue_id FROM orbit_queue WHERE queue_id IN ({dialect.placeholders(queue_ids)}) AND retry_priority = %s",  # noqa: S608
+        f"SELECT queue_id FROM orbit_queue WHERE queue_id IN ({dialect.placeholders(queue_ids)})"
+        " AND retry_priority = %s",
         [*queue_ids, RetryPriority.LOWER.value],
     )
     return {queue_id for (queue_id,) in found}

@@ -62,4 +62,6 @@ def statement(
     tx: Tx, actor: Actor, action: str, object_type: str, object_id: str, **more: Any
 ) -> tuple[str, list[Any]]:
     """The INSERT of one entry, to be written along with other statements."""
-    return insert_statement("orbit_audit_entry", AUDIT_COLUMNS, [entry(tx, actor, action, object_type, object_id, **more)])
+    return insert_statement(
+        "orbit_audit_entry", AUDIT_COLUMNS, [entry(tx, actor, action, object_type, object_id, **more)]
+    )

@@ -182,7 +182,7 @@ def _namespace(
         return namespace_id, policy
     names = ("environment", "policy", "default_priority", "resource_limit", "weekly_limit")
     (values,) = tx.rows(
-        f"SELECT {', '.join(names)} FROM orbit_namespace WHERE namespace_id = %s",  # noqa: S608 - our own names
+        f"SELECT {', '.join(names)} FROM orbit_namespace WHERE namespace_id = %s",
         [namespace_id],
     )
     found = dict(zip(names, values, strict=True))

@@ -16,8 +16,8 @@ from tasks_app.transactions import Tx, unit
 def cancel(principal: Principal, task_id: str, *, revision: int, reason: str | None, actor: Actor) -> TaskRow:
     """Cancels a task that has not started; asks a running one to stop. Repeatable: asked twice is asked once.
 
-    Raises NotFound, PermissionDenied (queue out of scope), FailedPrecondition (UNKNOWN, or ended otherwise; judged before the
-    revision) and RevisionConflict.
+    Raises NotFound, PermissionDenied (queue out of scope), FailedPrecondition (UNKNOWN, or ended otherwise; judged
+    before the revision) and RevisionConflict.
     """
 
     def run(tx: Tx) -> TaskRow:

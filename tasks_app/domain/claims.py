@@ -1,11 +1,11 @@
 """Claim: reserve tasks for a worker session (design 3.2 to 3.5).
 
-Gates, in this order, all decided here in one unit: deadline -> queue paused -> capability -> application `max_running` ->
-queue `max_running` -> resource key -> start budgets. Permits are taken last and all or none.
+Gates, in this order, all decided here in one unit: deadline -> queue paused -> capability -> application `max_running`
+-> queue `max_running` -> resource key -> start budgets. Permits are taken last and all or none.
 
 The order of tasks comes from one index: a seek for every (queue, lane, handler) that the session can serve, merged
-(docs/decisions/claim-index.md). Ids are read from the index without locks, then locked by id with SKIP LOCKED; the guarded
-update decides.
+(docs/decisions/claim-index.md). Ids are read from the index without locks, then locked by id with SKIP LOCKED; the
+guarded update decides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class EmptyReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A claimable task as the index shows it. Ascending (`tier`, `dispatch_at`, `available_at`, `task_id`) is the order."""
+    """A claimable task as the index shows it. Ascending (`tier`, `dispatch_at`, `available_at`, `task_id`) is the
+    order.
+    """
 
     tier: int
     dispatch_at: int
@@ -106,7 +108,8 @@ class ClaimOutcome:
 def claim(order: ClaimOrder) -> ClaimOutcome:
     """Reserves up to `order.limit` tasks for the session, in order, or tells why none.
 
-    A reservation whose commit answer was lost is looked up by its attempt id; if that fails too it returns by its lease.
+    A reservation whose commit answer was lost is looked up by its attempt id; if that fails too it returns by its
+    lease.
     """
     with telemetry.CLAIM_SECONDS.time():
         outcome = _claim(order)
@@ -149,7 +152,9 @@ class _Room:
 
 
 def claimable(tx: Tx, order: ClaimOrder, limit: int) -> list[Candidate]:
-    """What `order` could claim now, all gates but the permits of resource keys looked at; nothing is locked or changed."""
+    """What `order` could claim now, all gates but the permits of resource keys looked at; nothing is locked or
+    changed.
+    """
     room, allowed = _room(tx, order)
     if allowed < 1:
         return []
@@ -199,9 +204,9 @@ def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
 def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
     """The gates of queues and application as they stand; the guarded counters decide at the end of the unit."""
     rows = tx.rows(
-        "SELECT q.queue_id, q.weight, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms, q.start_level,"
-        " q.start_level_at, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms, a.start_level,"
-        f" a.start_level_at, {tx.now_sql} FROM orbit_queue q JOIN orbit_application a"  # noqa: S608
+        "SELECT q.queue_id, q.weight, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms,"
+        " q.start_level, q.start_level_at, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms, a.start_level,"
+        f" a.start_level_at, {tx.now_sql} FROM orbit_queue q JOIN orbit_application a"
         f" ON a.application_id = q.application_id WHERE q.queue_id IN ({dialect.placeholders(order.queue_ids)})"
         " AND q.namespace_id = %s",
         [*order.queue_ids, order.namespace_id],
@@ -252,7 +257,7 @@ def _candidates(tx: Tx, order: ClaimOrder, room: _Room, wanted: int, urgent_left
         return []
     index = dialect.force_index(tx.connection, "task_to_claim")
     select = (
-        f"SELECT tier, dispatch_at, available_at, task_id, queue_id FROM orbit_task{index}"  # noqa: S608
+        f"SELECT tier, dispatch_at, available_at, task_id, queue_id FROM orbit_task{index}"
         " WHERE queue_id = %s AND state = 'READY' AND lane = %s AND handler_ref = %s{urgency}"
         f" ORDER BY {_ORDER} LIMIT %s"
     )
@@ -285,8 +290,8 @@ def _arms_with_work(
 ) -> list[tuple[str, int, int]]:
     """Those (queue, lane, handler) that have READY rows, found by skipping through the index.
 
-    Each step asks for the smallest handler at or above the next announced one: as many seeks as the shorter of "announced"
-    and "present" is long, however many rows there are.
+    Each step asks for the smallest handler at or above the next announced one: as many seeks as the shorter of
+    "announced" and "present" is long, however many rows there are.
     """
     sql = (
         "SELECT MIN(handler_ref) FROM orbit_task"
@@ -314,10 +319,11 @@ def _lock(tx: Tx, chosen: Sequence[Candidate]) -> list[Offer]:
     """The chosen rows that nobody else holds and that still stand in the line, in the order of the line."""
     place = {candidate.task_id: number for number, candidate in enumerate(chosen)}
     rows = tx.rows(
-        f"SELECT {TASK_COLUMNS}, payload, payload_version,"  # noqa: S608
+        f"SELECT {TASK_COLUMNS}, payload, payload_version,"
         " (SELECT resource_key FROM orbit_resource_key k WHERE k.resource_ref = orbit_task.resource_ref),"
         f" parent_task_id, traceparent FROM orbit_task WHERE task_id IN ({dialect.placeholders(chosen)})"
-        f" AND state = 'READY' AND lane IN (0, 1) ORDER BY task_id{dialect.for_update(tx.connection, skip_locked=True)}",
+        f" AND state = 'READY' AND lane IN (0, 1) ORDER BY task_id"
+        f"{dialect.for_update(tx.connection, skip_locked=True)}",
         sorted(place),
     )
     offers = [Offer(from_columns(row[:-5]), *row[-5:]) for row in rows]
@@ -355,10 +361,9 @@ def _still_reserved(tx: Tx, reserved: Sequence[Offer]) -> list[Offer]:
     if not reserved:
         return []
     rows = tx.rows(
-        "SELECT attempt_id FROM orbit_task WHERE task_id IN"  # noqa: S608
+        "SELECT attempt_id FROM orbit_task WHERE task_id IN"
         f" ({dialect.placeholders(reserved)}) AND state = 'RESERVED'{dialect.for_update(tx.connection)}",
         sorted(offer.task.task_id for offer in reserved),
     )
     present = {attempt_id for (attempt_id,) in rows}
     return [offer for offer in reserved if offer.task.attempt_id in present]
-

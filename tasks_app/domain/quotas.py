@@ -1,7 +1,8 @@
 """Counters of queues and applications: unfinished tasks, running permits, start budgets.
 
-All are one row a queue and one row an application, updated last before COMMIT, queues before applications (measured: 1.7
-times the throughput of counters first). A limit is part of the update's WHERE: the row count says whether there was room.
+All are one row a queue and one row an application, updated last before COMMIT, queues before applications (measured:
+1.7 times the throughput of counters first). A limit is part of the update's WHERE: the row count says whether there
+was room.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ def counter_statements(
             params += [amount for amount in (unfinished, running) if amount > 0]
             statements.append(
                 (
-                    f"UPDATE {table} SET unfinished = unfinished + %s, running = running + %s"  # noqa: S608
-                    f" WHERE {key} = %s{guard}",
+                    f"UPDATE {table} SET unfinished = unfinished + %s, running = running + %s WHERE {key} = %s{guard}",
                     params,
                 )
             )
@@ -63,7 +63,9 @@ def counter_statements(
 
 @dataclass(frozen=True, slots=True)
 class StartBudget:
-    """A bucket of `starts`, refilled evenly over `per_ms`. The level is counted in start x microsecond: whole numbers."""
+    """A bucket of `starts`, refilled evenly over `per_ms`. The level is counted in start x microsecond: whole
+    numbers.
+    """
 
     starts: int
     per_us: int
@@ -100,7 +102,7 @@ def spend_statement(table: str, key: str, identity: str, *, amount: int, now_us:
     cost = "%s * start_rate_per_ms * 1000"
     # start_level is assigned before start_level_at: MySQL reads columns as already assigned, from left to right.
     sql = (
-        f"UPDATE {table} SET start_level = {level} - {cost},"  # noqa: S608 - our own names
+        f"UPDATE {table} SET start_level = {level} - {cost},"
         " start_level_at = CASE WHEN %s > start_level_at THEN %s ELSE start_level_at END"
         f" WHERE {key} = %s AND start_rate_starts IS NOT NULL AND {level} >= {cost}"
     )

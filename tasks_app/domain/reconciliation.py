@@ -38,7 +38,9 @@ class Verdict:
 
 
 def reconcile(principal: Principal, task_id: str, verdict: Verdict, *, revision: int, actor: Actor) -> TaskRow:
-    """Settles an UNKNOWN task. Raises NotFound, PermissionDenied, FailedPrecondition (not UNKNOWN), RevisionConflict."""
+    """Settles an UNKNOWN task. Raises NotFound, PermissionDenied, FailedPrecondition (not UNKNOWN),
+    RevisionConflict.
+    """
 
     def run(tx: Tx) -> TaskRow:
         row = lock_one(tx, task_id, namespace_id=principal.namespace_id)
@@ -79,8 +81,16 @@ def reconcile_locked(tx: Tx, row: TaskRow, verdict: Verdict, *, revision: int, a
         ledger.move(row, TaskState.FAILED, event=EventType.RECONCILED, data=data, changes=changes)
     ledger.also(
         *audit.statement(
-            tx, actor, "task.reconcile", "task", row.task_id, namespace_id=row.namespace_id, reason=verdict.reason,
-            revision_before=revision, revision_after=row.revision, data={"decision": verdict.decision.value},
+            tx,
+            actor,
+            "task.reconcile",
+            "task",
+            row.task_id,
+            namespace_id=row.namespace_id,
+            reason=verdict.reason,
+            revision_before=revision,
+            revision_after=row.revision,
+            data={"decision": verdict.decision.value},
         )  # fmt: skip
     )
     ledger.flush()

@@ -1,12 +1,13 @@
 """Resource keys: at most `resource_limit` tasks of a namespace hold one key at once (design 3.5).
 
-READY tasks of a key stand in lane KEYED (claims see them) or HELD (claims do not). For every queue and handler at most as
-many waiters of a key are KEYED as it has free permits, and they are the first in order: held work costs claims nothing, and
-a freed permit goes to the task that the order puts first.
+READY tasks of a key stand in lane KEYED (claims see them) or HELD (claims do not). For every queue and handler at most
+as many waiters of a key are KEYED as it has free permits, and they are the first in order: held work costs claims
+nothing, and a freed permit goes to the task that the order puts first.
 
-The row of the key is the lock: acceptance, claim, finish and every other giver-back of a permit changes lanes under it, so
-that no waiter that commits just after a releaser looked can be forgotten. Other tasks' rows are only ever taken with SKIP
-LOCKED here, which keeps the lock order free of cycles; what had to be skipped is looked at again by maintenance.
+The row of the key is the lock: acceptance, claim, finish and every other giver-back of a permit changes lanes under
+it, so that no waiter that commits just after a releaser looked can be forgotten. Other tasks' rows are only ever taken
+with SKIP LOCKED here, which keeps the lock order free of cycles; what had to be skipped is looked at again by
+maintenance.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _waiting_groups(tx: Tx, resource_ref: int) -> Iterable[Group]:
     """The (queue, handler) pairs with HELD waiters: one seek a group, however many tasks wait in each."""
     index = dialect.force_index(tx.connection, "task_waiting_for_resource")
     sql = (
-        f"SELECT queue_id, handler_ref FROM orbit_task{index} WHERE resource_ref = %s AND state = %s AND lane = %s"  # noqa: S608
+        f"SELECT queue_id, handler_ref FROM orbit_task{index} WHERE resource_ref = %s AND state = %s AND lane = %s"
         " AND {after} ORDER BY queue_id, handler_ref LIMIT 1"
     )
     base = [resource_ref, _READY, Lane.HELD.value]
@@ -129,7 +130,7 @@ def _open_best(tx: Tx, resource_ref: int, groups: Iterable[Group], free: int) ->
     for queue_id, handler_ref in sorted(groups):
         index = dialect.force_index(tx.connection, "task_waiting_for_resource")
         arm = (
-            f"SELECT task_id, lane, tier, dispatch_at, available_at FROM orbit_task{index}"  # noqa: S608
+            f"SELECT task_id, lane, tier, dispatch_at, available_at FROM orbit_task{index}"
             " WHERE resource_ref = %s AND state = %s AND lane = %s AND queue_id = %s AND handler_ref = %s"
             f" ORDER BY {_ORDER} LIMIT %s"
         )
@@ -153,7 +154,7 @@ def _close_beyond(tx: Tx, resource_ref: int, free: int) -> None:
     """A permit was taken: in each group only the first `free` waiters may stay KEYED."""
     index = dialect.force_index(tx.connection, "task_waiting_for_resource")
     rows = tx.rows(
-        f"SELECT task_id, queue_id, handler_ref FROM orbit_task{index}"  # noqa: S608
+        f"SELECT task_id, queue_id, handler_ref FROM orbit_task{index}"
         f" WHERE resource_ref = %s AND state = %s AND lane = %s ORDER BY queue_id, handler_ref, {_ORDER}",
         [resource_ref, _READY, Lane.KEYED.value],
     )
@@ -171,7 +172,7 @@ def _skip_locked(tx: Tx, task_ids: Sequence[str], lane: Lane) -> list[str]:
     if not task_ids:
         return []
     rows = tx.rows(
-        f"SELECT task_id FROM orbit_task WHERE task_id IN ({dialect.placeholders(task_ids)}) AND state = %s"  # noqa: S608
+        f"SELECT task_id FROM orbit_task WHERE task_id IN ({dialect.placeholders(task_ids)}) AND state = %s"
         f" AND lane = %s ORDER BY task_id{dialect.for_update(tx.connection, skip_locked=True)}",
         [*sorted(task_ids), _READY, lane.value],
     )
@@ -181,7 +182,7 @@ def _skip_locked(tx: Tx, task_ids: Sequence[str], lane: Lane) -> list[str]:
 def _set_lane(tx: Tx, task_ids: Sequence[str], before: Lane, after: Lane) -> None:
     if task_ids:
         tx.execute(
-            f"UPDATE orbit_task SET lane = %s WHERE task_id IN ({dialect.placeholders(task_ids)})"  # noqa: S608
+            f"UPDATE orbit_task SET lane = %s WHERE task_id IN ({dialect.placeholders(task_ids)})"
             " AND state = %s AND lane = %s",
             [after.value, *task_ids, _READY, before.value],
         )

@@ -1,5 +1,5 @@
-"""Acceptance: a receipt means that the task, its idempotency record, its quota change, its event and its audit entry are in
-one committed transaction (design 1.2).
+"""Acceptance: a receipt means that the task, its idempotency record, its quota change, its event and its audit entry
+are in one committed transaction (design 1.2).
 
     judged before the unit     semantic faults, whatever the time
     in one unit, in order      credential and scope again -> receipt of the key -> times, parent -> rows -> quotas last
@@ -36,7 +36,6 @@ from tasks_app.models import ActorKind, Operation
 from tasks_app.states import Action, EventType, Lane, Policy, TaskState
 from tasks_app.submission_request import SubmitRequest, resolve_times, semantic_fault, time_fault
 from tasks_app.transactions import CommitOutcomeUnknown, Tx, insert_statement, unit
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,9 @@ class Accepted:
 def accept(principal: Principal, submission: Submission, *, request_id: str | None = None) -> Accepted:
     """Accepts a task, or returns the receipt of the key that it was accepted under before.
 
-    Two simultaneous calls with one key make one task: the second waits for the first, and is the acceptance if the first
-    rolls back. Raises a domain error for a refusal (nothing is written), Unavailable when the outcome cannot be learned.
+    Two simultaneous calls with one key make one task: the second waits for the first, and is the acceptance if the
+    first rolls back. Raises a domain error for a refusal (nothing is written), Unavailable when the outcome cannot be
+    learned.
     """
     fault = semantic_fault(submission.request, principal.policy)
     try:
@@ -119,7 +119,9 @@ def _accept_until_definite(
     principal: Principal, submission: Submission, fault: OrbitError | None, request_id: str | None
 ) -> Accepted:
     references = _References(
-        handler_ref=_known_handler(principal.namespace_id, submission.request.handler, submission.request.handler_version),
+        handler_ref=_known_handler(
+            principal.namespace_id, submission.request.handler, submission.request.handler_version
+        ),
         resource_ref=None
         if submission.request.resource_key is None
         else _known_resource(principal.namespace_id, submission.request.resource_key),
@@ -230,12 +232,17 @@ def _refuse_if_full(queue: _Queue) -> None:
     """Spares the writes where the limit is reached already; the guarded counters decide."""
     if queue.max_unfinished is not None and queue.unfinished >= queue.max_unfinished:
         raise QueueFull()
-    if queue.application_max_unfinished is not None and queue.application_unfinished >= queue.application_max_unfinished:
+    if (
+        queue.application_max_unfinished is not None
+        and queue.application_unfinished >= queue.application_max_unfinished
+    ):
         raise ApplicationFull()
 
 
 def _parent_priority(tx: Tx, principal: Principal, request: SubmitRequest) -> int | None:
-    """The priority of the running parent; None where there is no parent. Raises FailedPrecondition for a stale token."""
+    """The priority of the running parent; None where there is no parent. Raises FailedPrecondition for a stale
+    token.
+    """
     if request.parent_task_id is None:
         return None
     row = tx.row(
@@ -276,8 +283,8 @@ def _shape(
 TASK_INSERT_COLUMNS = (
     "task_id", "namespace_id", "application_id", "queue_id", "handler_ref", "payload_version", "payload", "priority",
     "tier", "state", "lane", "revision", "attempts", "max_attempts", "losses", "retry_mode", "initial_backoff_ms",
-    "max_backoff_ms", "multiplier", "available_at", "deadline_at", "attempt_timeout_ms", "resource_ref", "fencing_token",
-    "yields", "yieldable", "replayed_from", "plan_id", "parent_task_id", "traceparent", "created_at", "updated_at",
+    "max_backoff_ms", "multiplier", "available_at", "deadline_at", "attempt_timeout_ms", "resource_ref",
+    "fencing_token", "yields", "yieldable", "replayed_from", "plan_id", "parent_task_id", "traceparent", "created_at", "updated_at",
 )  # fmt: skip
 _RECORD_COLUMNS = (
     "record_id", "namespace_id", "operation", "idempotency_key", "digest", "task_id", "queue_id", "created_at",
@@ -355,19 +362,16 @@ def handler_ref(namespace_id: str, handler: str, handler_version: str, *, make: 
     known = _known_handler(namespace_id, handler, handler_version)
     if known is not None:
         return known
-    found = _look_up(
-        "orbit_handler", "handler_ref", {"namespace_id": namespace_id, "handler": handler, "handler_version": handler_version}, {}, make
-    )  # fmt: skip
+    identity = {"namespace_id": namespace_id, "handler": handler, "handler_version": handler_version}
+    found = _look_up("orbit_handler", "handler_ref", identity, {}, make)
     if found is not None:
         _handlers[namespace_id, handler, handler_version] = found
     return found
 
 
 def _resource_ref(namespace_id: str, resource_key: str, *, make: bool) -> int | None:
-    found = _look_up(
-        "orbit_resource_key", "resource_ref", {"namespace_id": namespace_id, "resource_key": resource_key}, {"held": 0}, make
-    )  # fmt: skip
-    return found
+    identity = {"namespace_id": namespace_id, "resource_key": resource_key}
+    return _look_up("orbit_resource_key", "resource_ref", identity, {"held": 0}, make)
 
 
 _CACHE_SIZE_MAX = 10_000
@@ -392,14 +396,14 @@ def forget_references() -> None:
 
 def _look_up(table: str, column: str, identity: dict[str, Any], more: dict[str, Any], make: bool) -> int | None:
     where = " AND ".join(f"{name} = %s" for name in identity)
-    select = f"SELECT {column} FROM {table} WHERE {where}"  # noqa: S608
+    select = f"SELECT {column} FROM {table} WHERE {where}"
 
     def find(tx: Tx) -> int | None:
         row = tx.row(select, list(identity.values()))
         if row is None and make:
             columns = {**identity, **more}
             tx.execute(
-                f"{dialect.insert_ignore(tx.connection)} {table} ({', '.join(columns)})"  # noqa: S608
+                f"{dialect.insert_ignore(tx.connection)} {table} ({', '.join(columns)})"
                 f" VALUES ({dialect.placeholders(list(columns))})",
                 list(columns.values()),
             )

@@ -1,7 +1,7 @@
 """Sweeps: what time does to tasks (design 3.6). Every node runs them every second, in small batches.
 
-One index (`wake_at`, computed by the database) names the rows whose time has come; each is locked with SKIP LOCKED, looked at
-again, and moved by the row's own stored policy. A sweep that acts on an old reading changes nothing.
+One index (`wake_at`, computed by the database) names the rows whose time has come; each is locked with SKIP LOCKED,
+looked at again, and moved by the row's own stored policy. A sweep that acts on an old reading changes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _sweep_in(tx: Tx) -> Swept:
     ids = [
         task_id
         for (task_id,) in tx.rows(
-            f"SELECT task_id FROM orbit_task{index} WHERE wake_at <= %s ORDER BY wake_at LIMIT {BATCH}",  # noqa: S608
+            f"SELECT task_id FROM orbit_task{index} WHERE wake_at <= %s ORDER BY wake_at LIMIT {BATCH}",
             [tx.now_us],
         )
     ]
@@ -76,7 +76,12 @@ def _wake(tx: Tx, ledger: Ledger, row: TaskRow) -> bool:
     if row.state is TaskState.SCHEDULED and row.available_at <= now:
         ledger.move(row, TaskState.READY)
         return True
-    if row.state is TaskState.READY and row.lane == Lane.YIELDED and row.visible_at is not None and row.visible_at <= now:
+    if (
+        row.state is TaskState.READY
+        and row.lane == Lane.YIELDED
+        and row.visible_at is not None
+        and row.visible_at <= now
+    ):
         ledger.enter_line(row)
         return True
     if row.lease_until is None or row.lease_until > now:
@@ -100,10 +105,8 @@ def _lose(tx: Tx, ledger: Ledger, row: TaskRow) -> None:
         max_losses=settings.ORBIT.max_losses,
         random_unit=random.random(),  # noqa: S311 - jitter
     )
-    ledger.also(
-        "UPDATE orbit_attempt SET state = %s, finished_at = %s WHERE attempt_id = %s AND state = %s",
-        [AttemptState.LOST.value, tx.now_us, row.attempt_id, AttemptState.RUNNING.value],
-    )
+    if row.attempt_id is not None:
+        ledger.end_attempt(row.attempt_id, AttemptState.LOST)
     _tell_holder(ledger, row, "LEASE_LOST")
     apply_ending(ledger, row, ending, lower_priority=_lowers(tx, row))
     tx.after_commit(telemetry.LEASES_LOST.inc)

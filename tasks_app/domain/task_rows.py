@@ -90,7 +90,7 @@ def lock(tx: Tx, task_ids: Sequence[str], *, skip_locked: bool = False) -> dict[
     if not task_ids:
         return {}
     sql = (
-        f"SELECT {TASK_COLUMNS} FROM orbit_task WHERE task_id IN ({dialect.placeholders(task_ids)})"  # noqa: S608
+        f"SELECT {TASK_COLUMNS} FROM orbit_task WHERE task_id IN ({dialect.placeholders(task_ids)})"
         f" ORDER BY task_id{dialect.for_update(tx.connection, skip_locked=skip_locked)}"
     )
     return {values[0]: from_columns(values) for values in tx.rows(sql, sorted(task_ids))}

@@ -18,7 +18,7 @@ from tasks_app.printable import printable_fault
 from tasks_app.states import Action, Policy
 from tasks_app.transactions import Tx, reading
 
-TOKEN_MARK = "orbit_"
+TOKEN_MARK = "orbit_"  # noqa: S105 - how every token begins
 TOKEN_BYTES = 32
 TOKEN_PREFIX_LENGTH = 12
 _USE_RECORDED_EVERY_US = 60 * US_PER_SECOND
@@ -114,8 +114,8 @@ def principal_of(tx: Tx, rows: Sequence[tuple[Any, ...]], *, record_use: bool = 
         found = tx.rows("SELECT queue_id FROM orbit_credential_queue WHERE credential_id = %s", [credential_id])
         scope = frozenset(queue_id for (queue_id,) in found)
     return Principal(
-        credential_id, namespace_id, application_id, Policy(policy), default_priority, frozenset(actions.split()), scope,
-        expires_at,
+        credential_id, namespace_id, application_id, Policy(policy), default_priority, frozenset(actions.split()),
+        scope, expires_at,
     )  # fmt: skip
 
 
@@ -150,13 +150,19 @@ def issue_credential(
     expires_at = None if expires_in_seconds is None else tx.now_us + expires_in_seconds * US_PER_SECOND
     tx.insert(
         "orbit_credential",
-        ("credential_id", "namespace_id", "token_digest", "token_prefix", "actions", "all_queues", "expires_at", "created_at"),
+        ("credential_id", "namespace_id", "token_digest", "token_prefix", "actions", "all_queues", "expires_at",
+         "created_at"),
         [(credential_id, namespace_id, token_digest(token), token[:TOKEN_PREFIX_LENGTH], " ".join(wanted),
           queue_ids is None, expires_at, tx.now_us)],
     )  # fmt: skip
     for queue_id in queue_ids or ():
-        if tx.row("SELECT 1 FROM orbit_queue WHERE queue_id = %s AND namespace_id = %s", [queue_id, namespace_id]) is None:
-            raise NotFound("no such queue in the namespace", details=[{"field": "queue_scope", "reason": "no such queue"}])
+        if (
+            tx.row("SELECT 1 FROM orbit_queue WHERE queue_id = %s AND namespace_id = %s", [queue_id, namespace_id])
+            is None
+        ):
+            raise NotFound(
+                "no such queue in the namespace", details=[{"field": "queue_scope", "reason": "no such queue"}]
+            )
     tx.insert(
         "orbit_credential_queue", ("credential_id", "queue_id"), [(credential_id, queue) for queue in queue_ids or ()]
     )
@@ -170,7 +176,8 @@ def issue_credential(
 def revoke_credential(tx: Tx, credential_id: str, *, actor: Actor, reason: str | None = None) -> bool:
     """False if it had been revoked before. Raises NotFound."""
     row = tx.row(
-        f"SELECT namespace_id, revoked_at FROM orbit_credential WHERE credential_id = %s{dialect.for_update(tx.connection)}",
+        "SELECT namespace_id, revoked_at FROM orbit_credential WHERE credential_id = %s"
+        f"{dialect.for_update(tx.connection)}",
         [credential_id],
     )
     if row is None:
@@ -186,14 +193,17 @@ def revoke_credential(tx: Tx, credential_id: str, *, actor: Actor, reason: str |
 def rotate_credential(tx: Tx, credential_id: str, *, overlap_seconds: int, actor: Actor) -> IssuedCredential:
     """A new credential with the same rights; the old one ends after `overlap_seconds`. Raises NotFound."""
     row = tx.row(
-        "SELECT namespace_id, actions, all_queues, revoked_at, expires_at FROM orbit_credential WHERE credential_id = %s"
+        "SELECT namespace_id, actions, all_queues, revoked_at, expires_at FROM orbit_credential"
+        " WHERE credential_id = %s"
         f"{dialect.for_update(tx.connection)}",
         [credential_id],
     )
     if row is None or row[3] is not None:
         raise NotFound("no such credential, or it was revoked")
     namespace_id, actions, all_queues, _, expires_at = row
-    queues = [q for (q,) in tx.rows("SELECT queue_id FROM orbit_credential_queue WHERE credential_id = %s", [credential_id])]
+    queues = [
+        q for (q,) in tx.rows("SELECT queue_id FROM orbit_credential_queue WHERE credential_id = %s", [credential_id])
+    ]
     issued = issue_credential(
         tx, namespace_id=namespace_id, actions=actions.split(), queue_ids=None if all_queues else queues,
         expires_in_seconds=None, actor=actor,
@@ -243,7 +253,8 @@ def ensure_namespace(
     _require_printable("namespace", name)
     _require_printable("environment", settings.environment)
     row = tx.row(
-        f"SELECT namespace_id FROM orbit_namespace WHERE application_id = %s AND name = %s{dialect.for_update(tx.connection)}",
+        f"SELECT namespace_id FROM orbit_namespace WHERE application_id = %s AND name = %s"
+        f"{dialect.for_update(tx.connection)}",
         [application_id, name],
     )
     if row is not None:
@@ -276,7 +287,7 @@ def set_application_quotas(tx: Tx, application_id: str, quotas: dict[str, Any], 
         columns |= {"start_level": 0 if starts is None else starts * per_ms * 1000, "start_level_at": tx.now_us}
     if columns:
         tx.execute(
-            f"UPDATE orbit_application SET {', '.join(f'{name} = %s' for name in columns)} WHERE application_id = %s",  # noqa: S608
+            f"UPDATE orbit_application SET {', '.join(f'{name} = %s' for name in columns)} WHERE application_id = %s",
             [*columns.values(), application_id],
         )
         audit.write(tx, actor, "application.set", "application", application_id, data=quotas)
@@ -286,5 +297,3 @@ def _require_printable(field: str, text: str) -> None:
     fault = printable_fault(text, length_max=128)
     if fault is not None:
         raise InvalidArgument.field(field, fault)
-
-

@@ -1,12 +1,13 @@
 """The one place where a task's state changes (design 3.1).
 
-A verb decides and calls `Ledger.move`; the ledger collects guarded updates, events, attempts, permits and counters of all
-tasks of the unit and writes them in the documented lock order:
+A verb decides and calls `Ledger.move`; the ledger collects guarded updates, events, attempts, permits and counters of
+all tasks of the unit and writes them in the documented lock order:
 
     task rows (locked by the verb) -> resource keys -> [inserts] -> queue rows -> application rows
 
-Rows that change alike are written by one statement, each guarded by id, expected state and fencing token; a row count that
-differs from what was locked means that another actor was first although it could not be: the whole unit is refused.
+Rows that change alike are written by one statement, each guarded by id, expected state and fencing token; a row count
+that differs from what was locked means that another actor was first although it could not be: the whole unit is
+refused.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tasks_app.domain import resources
 from tasks_app.domain.quotas import counter_statements
 from tasks_app.domain.task_rows import TaskRow
 from tasks_app.hints import Hint, HintKind, publish
-from tasks_app.states import ENDS, HOLDS_RESOURCE_KEY, LEASED, EventType, Lane, TaskState, is_move
+from tasks_app.states import ENDS, HOLDS_RESOURCE_KEY, LEASED, AttemptState, EventType, Lane, TaskState, is_move
 from tasks_app.telemetry import task_ended
 from tasks_app.transactions import Tx, insert_statement
 
@@ -46,6 +47,7 @@ class Ledger:
         self._moves: dict[tuple[Any, ...], list[tuple[TaskRow, dict[str, Any]]]] = defaultdict(list)
         self._statements: list[tuple[str, Sequence[Any]]] = []
         self._events: list[Sequence[Any]] = []
+        self._attempts: list[tuple[str, str, bytes | None, str | None]] = []
         self._queues: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._applications: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         self._resources = resources.Changes()
@@ -63,7 +65,8 @@ class Ledger:
     ) -> TaskRow:
         """Moves a locked task to `to`. `changes` are further columns. Returns the row as it will be.
 
-        Permits, counters, lease columns, lane, revision and the event follow from the two states; nobody else sets them.
+        Permits, counters, lease columns, lane, revision and the event follow from the two states; nobody else sets
+        them.
         """
         before = task.state
         if not is_move(before, to):
@@ -112,6 +115,12 @@ class Ledger:
         """A further statement of this unit (attempts, audit), run after the tasks' own."""
         self._statements.append((sql, params))
 
+    def end_attempt(
+        self, attempt_id: str, state: AttemptState, *, report_digest: bytes | None = None, error: str | None = None
+    ) -> None:
+        """Ends a RUNNING attempt; all of a unit are written by one statement."""
+        self._attempts.append((attempt_id, state.value, report_digest, error))
+
     def hint(self, hint: Hint) -> None:
         self._hints.append(hint)
 
@@ -122,6 +131,8 @@ class Ledger:
         script: list[tuple[str, Sequence[Any]]] = list(updates)
         keyed = bool(self._resources)
         rest: list[tuple[str, Sequence[Any]]] = list(self._statements)
+        if self._attempts:
+            rest.append(self._end_attempts())
         if self._events:
             rest.append(insert_statement("orbit_event", EVENT_COLUMNS, self._events))
         counters, check = counter_statements(self._queues, self._applications)
@@ -136,7 +147,7 @@ class Ledger:
             check(counts[len(expected) + len(rest) :])
         self._announce()
         self._moves.clear()
-        self._statements, self._events, self._hints, self._ended = [], [], [], []
+        self._statements, self._attempts, self._events, self._hints, self._ended = [], [], [], [], []
         self._queues.clear()
         self._applications.clear()
         self._resources = resources.Changes()
@@ -163,7 +174,9 @@ class Ledger:
                 )
             )
             self._hints.append(
-                Hint(HintKind.TASK_CHANGED, namespace_id=task.namespace_id, queue_id=task.queue_id, task_id=task.task_id)
+                Hint(
+                    HintKind.TASK_CHANGED, namespace_id=task.namespace_id, queue_id=task.queue_id, task_id=task.task_id
+                )
             )
         if columns:
             # The guard is what the row was when it was locked; what it becomes is remembered on the row object.
@@ -175,19 +188,13 @@ class Ledger:
     def _update(self, shape: tuple[Any, ...], rows: list[tuple[TaskRow, dict[str, Any]]]) -> tuple[str, list[Any]]:
         before, names = shape
         rows.sort(key=lambda row: row[0].task_id)
+        task_ids = [task.task_id for task, _ in rows]
         assignments: list[str] = []
         params: list[Any] = []
         for name in names:
-            values = [columns[name] for _, columns in rows]
-            if all(value == values[0] for value in values):
-                assignments.append(f"{name} = %s")
-                params.append(values[0])
-            else:
-                sql, case_params = dialect.case_by_id(
-                    "task_id", [(task.task_id, value) for (task, _), value in zip(rows, values, strict=True)]
-                )
-                assignments.append(f"{name} = {sql}")
-                params.extend(case_params)
+            sql, column_params = _assign(name, "task_id", task_ids, [columns[name] for _, columns in rows])
+            assignments.append(sql)
+            params += column_params
         tokens = [task.fencing_token for task, _ in rows]
         if all(token == tokens[0] for token in tokens):
             guard, guard_params = "%s", [tokens[0]]
@@ -196,10 +203,25 @@ class Ledger:
                 "task_id", [(task.task_id, task.fencing_token) for task, _ in rows]
             )
         sql = (
-            f"UPDATE orbit_task SET {', '.join(assignments)}"  # noqa: S608 - our own column names
+            f"UPDATE orbit_task SET {', '.join(assignments)}"
             f" WHERE task_id IN ({dialect.placeholders(rows)}) AND state = %s AND fencing_token = {guard}"
         )
-        return sql, [*params, *(task.task_id for task, _ in rows), before.value, *guard_params]
+        return sql, [*params, *task_ids, before.value, *guard_params]
+
+    def _end_attempts(self) -> tuple[str, list[Any]]:
+        rows = sorted(self._attempts, key=lambda row: row[0])
+        attempt_ids, *columns = zip(*rows, strict=True)
+        assignments: list[str] = []
+        params: list[Any] = []
+        for name, values in zip(("state", "report_digest", "error"), columns, strict=True):
+            sql, column_params = _assign(name, "attempt_id", attempt_ids, values)
+            assignments.append(sql)
+            params += column_params
+        sql = (
+            f"UPDATE orbit_attempt SET {', '.join(assignments)}, finished_at = %s"
+            f" WHERE attempt_id IN ({dialect.placeholders(rows)}) AND state = %s"
+        )
+        return sql, [*params, self.tx.now_us, *attempt_ids, AttemptState.RUNNING.value]
 
     def _count(self, task: TaskRow, before: TaskState, to: TaskState) -> None:
         unfinished = -1 if to in ENDS else 0
@@ -232,8 +254,21 @@ class Ledger:
 
     def _announce(self) -> None:
         hints, ended = tuple(self._hints), tuple(self._ended)
+
+        def tell() -> None:
+            publish(*hints)
+            task_ended(ended)
+
         if hints or ended:
-            self.tx.after_commit(lambda: (publish(*hints), task_ended(ended)))
+            self.tx.after_commit(tell)
+
+
+def _assign(column: str, key: str, keys: Sequence[str], values: Sequence[Any]) -> tuple[str, list[Any]]:
+    """`column = …` for rows that are told apart by `key`; a CASE only where their values differ."""
+    if all(value == values[0] for value in values):
+        return f"{column} = %s", [values[0]]
+    sql, params = dialect.case_by_id(key, list(zip(keys, values, strict=True)))
+    return f"{column} = {sql}", params
 
 
 def _guard(task: TaskRow) -> TaskRow:

@@ -1,7 +1,7 @@
 """Yield: unstarted reservations give way to more urgent work (design 3.3; seed strict priority, section 3).
 
-What has started is never touched: a `start` that comes in meanwhile wins or loses by the row's transaction. A yielded task
-keeps its place in line (`available_at` stays), is seen again after a short delay, and counts no attempt.
+What has started is never touched: a `start` that comes in meanwhile wins or loses by the row's transaction. A yielded
+task keeps its place in line (`available_at` stays), is seen again after a short delay, and counts no attempt.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ Choose = Callable[[Sequence[Reservation], Sequence[int]], Sequence[Held]]
 
 
 def give_way(order: ClaimOrder, reservations: Sequence[Held], choose: Choose) -> list[Held]:
-    """Puts back what gives way to tasks that `order`'s session could claim now if it had room; returns what was put back.
+    """Puts back what gives way to tasks that `order`'s session could claim now if it had room; returns what was put
+    back.
 
-    `order.limit` is how many urgent tasks at most are looked for. `choose` decides: it gets the reservations that are still
-    unstarted and the priorities of the claimable tasks, most urgent first.
+    `order.limit` is how many urgent tasks at most are looked for. `choose` decides: it gets the reservations that are
+    still unstarted and the priorities of the claimable tasks, most urgent first.
     """
     if not reservations:
         return []

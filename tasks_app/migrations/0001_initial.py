@@ -2,9 +2,10 @@
 
 import django.db.models.deletion
 import django.db.models.expressions
+from django.db import migrations, models
+
 import tasks_app.fields
 import tasks_app.models.generated
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -25,9 +25,9 @@ class ColumnSql(Func):
             {"output_field": self.output_field},
         )
 
-    def as_sql(self, compiler: Any, connection: Any, **extra: Any) -> tuple[str, list[Any]]:
+    def as_sql(self, *args: Any, **extra: Any) -> tuple[str, tuple[str | int, ...]]:
         # A literal % would be read as a placeholder by some engines' DDL path; none of our expressions needs one.
-        return self.sql_text, []
+        return self.sql_text, ()
 
 
 def computed(sql: str, *, output_field: Field[Any, Any], db_comment: str) -> GeneratedField:

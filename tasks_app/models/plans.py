@@ -54,7 +54,12 @@ class Plan(models.Model):
 
 class PlanVersion(models.Model):
     plan = models.ForeignKey(
-        Plan, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="version_set", db_comment="of"
+        Plan,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="version_set",
+        db_comment="of",
     )
     version = models.IntegerField(db_comment="1 for the first")
     definition = LongTextField(db_comment="JSON as sent")

@@ -24,7 +24,11 @@ class Task(models.Model):
         Namespace, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, db_comment="tenant"
     )
     application = models.ForeignKey(
-        Application, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, db_comment="owner of the namespace"
+        Application,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        db_comment="owner of the namespace",
     )
     queue = models.ForeignKey(
         Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, db_comment="the line it stands in"
@@ -59,7 +63,9 @@ class Task(models.Model):
         output_field=InstantField(),
         db_comment="order within a queue: available_at - priority x 30 s (AGED), available_at (STRICT)",
     )
-    visible_at = InstantField(null=True, db_comment="a yielded task is not claimed before; leaves its place in line alone")
+    visible_at = InstantField(
+        null=True, db_comment="a yielded task is not claimed before; leaves its place in line alone"
+    )
     deadline_at = InstantField(null=True, db_comment="total deadline")
     attempt_timeout_ms = models.BigIntegerField(null=True, db_comment="longest single attempt")
     resource = models.ForeignKey(
@@ -187,7 +193,17 @@ class Task(models.Model):
             models.Index(fields=["wake_at"], name="task_to_wake"),
             # Waiters of one resource key, grouped by queue and handler, in order.
             models.Index(
-                fields=["resource", "state", "lane", "queue", "handler", "tier", "dispatch_at", "available_at", "task_id"],
+                fields=[
+                    "resource",
+                    "state",
+                    "lane",
+                    "queue",
+                    "handler",
+                    "tier",
+                    "dispatch_at",
+                    "available_at",
+                    "task_id",
+                ],
                 name="task_waiting_for_resource",
             ),
             # Lists: newest first in a namespace or a queue; what waits for a person.
@@ -204,7 +220,12 @@ class Attempt(models.Model):
 
     attempt_id = IdField(primary_key=True, db_comment="32 hex digits; the reservation's id")
     task = models.ForeignKey(
-        Task, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="starts", db_comment="of what"
+        Task,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="starts",
+        db_comment="of what",
     )
     number = models.IntegerField(db_comment="1 for the first start of the task")
     fencing_token = models.BigIntegerField(db_comment="the token it holds or held")

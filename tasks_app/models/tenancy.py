@@ -14,7 +14,9 @@ START_RATE_HELP = "start budget: `start_rate_starts` starts, refilled evenly ove
 
 
 class Application(models.Model):
-    """A tenant. Its quotas and their counters stand in one row, which is locked last of all (docs/decisions/locks.md)."""
+    """A tenant. Its quotas and their counters stand in one row, which is locked last of all
+    (docs/decisions/locks.md).
+    """
 
     application_id = IdField(primary_key=True, db_comment="32 hex digits")
     name = ExactTextField(max_length=128, db_comment="printable, compared byte for byte")
@@ -22,7 +24,9 @@ class Application(models.Model):
     max_running = models.BigIntegerField(null=True, db_comment="most tasks reserved or running; NULL: no limit")
     start_rate_starts = models.BigIntegerField(null=True, db_comment=START_RATE_HELP)
     start_rate_per_ms = models.BigIntegerField(null=True, db_comment=START_RATE_HELP)
-    start_level = models.BigIntegerField(default=0, db_comment="start budget left at start_level_at, in starts x per_us")
+    start_level = models.BigIntegerField(
+        default=0, db_comment="start budget left at start_level_at, in starts x per_us"
+    )
     start_level_at = InstantField(default=0, db_comment="when start_level was true (microseconds since the epoch)")
     unfinished = models.BigIntegerField(default=0, db_comment="tasks in an unfinished state")
     running = models.BigIntegerField(default=0, db_comment="tasks reserved or running: running permits held")
@@ -100,7 +104,9 @@ class Queue(models.Model):
     max_running = models.BigIntegerField(null=True, db_comment="most tasks reserved or running; NULL: no limit")
     start_rate_starts = models.BigIntegerField(null=True, db_comment=START_RATE_HELP)
     start_rate_per_ms = models.BigIntegerField(null=True, db_comment=START_RATE_HELP)
-    start_level = models.BigIntegerField(default=0, db_comment="start budget left at start_level_at, in starts x per_us")
+    start_level = models.BigIntegerField(
+        default=0, db_comment="start budget left at start_level_at, in starts x per_us"
+    )
     start_level_at = InstantField(default=0, db_comment="when start_level was true (microseconds since the epoch)")
     weight = models.SmallIntegerField(default=1, db_comment="STRICT: share among queues of one priority tier")
     default_priority = models.SmallIntegerField(null=True, db_comment="STRICT: priority where the submit says none")
@@ -130,9 +136,7 @@ class Queue(models.Model):
             models.CheckConstraint(
                 name="queue_default_priority_in_range",
                 condition=Q(default_priority__isnull=True)
-                | Q(
-                    default_priority__gte=limits.STRICT_PRIORITY_MIN, default_priority__lte=limits.STRICT_PRIORITY_MAX
-                ),
+                | Q(default_priority__gte=limits.STRICT_PRIORITY_MIN, default_priority__lte=limits.STRICT_PRIORITY_MAX),
             ),
             is_member("queue_retry_priority_known", "retry_priority", RetryPriority.values),
             models.CheckConstraint(
@@ -180,7 +184,11 @@ class CredentialQueue(models.Model):
     """One queue in the scope of a credential that is not for all queues."""
 
     credential = models.ForeignKey(
-        Credential, on_delete=models.DO_NOTHING, db_constraint=False, related_name="queue_scope", db_comment="whose scope"
+        Credential,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        related_name="queue_scope",
+        db_comment="whose scope",
     )
     queue = models.ForeignKey(Queue, on_delete=models.DO_NOTHING, db_constraint=False, db_comment="what it may touch")
 
@@ -216,7 +224,9 @@ class ResourceKey(models.Model):
     namespace = models.ForeignKey(Namespace, on_delete=models.DO_NOTHING, db_constraint=False, db_comment="whose key")
     resource_key = ExactTextField(max_length=128, db_comment="printable, compared byte for byte")
     held = models.IntegerField(default=0, db_comment="permits held: tasks RESERVED, RUNNING or UNKNOWN")
-    recheck_at = InstantField(null=True, db_comment="waiters were passed over because locked: look again; NULL: no need")
+    recheck_at = InstantField(
+        null=True, db_comment="waiters were passed over because locked: look again; NULL: no need"
+    )
 
     class Meta:
         db_table = "orbit_resource_key"

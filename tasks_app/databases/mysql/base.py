@@ -1,8 +1,8 @@
 """MySQL/MariaDB back end: Django's own, with cheap transactions and connections that survive an idle night.
 
 - Django opens a transaction with `SET autocommit=0` and ends it with `COMMIT; SET autocommit=1`: three round trips.
-  Here the server stays in autocommit; START TRANSACTION waits for the first statement and travels with it where that is a
-  script (`transactions.Tx`), so that a transaction costs one round trip of its own: COMMIT.
+  Here the server stays in autocommit; START TRANSACTION waits for the first statement and travels with it where that
+  is a script (`transactions.Tx`), so that a transaction costs one round trip of its own: COMMIT.
 - A connection that was idle for a while is pinged before its next use outside a transaction. A ping at every use would
   cost a round trip, no ping at all gives the first caller after `wait_timeout` an error (faults C4).
 """
@@ -28,7 +28,7 @@ class DatabaseFeatures(mysql_features.DatabaseFeatures):
 class DatabaseSchemaEditor(mysql_schema.DatabaseSchemaEditor):
     def _iter_column_sql(self, *args: Any, **kwargs: Any) -> Iterator[str]:
         # Django writes COMMENT before GENERATED ALWAYS, which the servers refuse: a comment goes last.
-        parts = list(super()._iter_column_sql(*args, **kwargs))
+        parts = list(super()._iter_column_sql(*args, **kwargs))  # type: ignore[misc]
         comments = [part for part in parts if part.lstrip().startswith("COMMENT ")]
         yield from (part for part in parts if not part.lstrip().startswith("COMMENT "))
         yield from comments
@@ -77,11 +77,11 @@ class DatabaseWrapper(mysql_base.DatabaseWrapper):
 
     def _commit(self) -> None:
         if not self.take_begin():  # else nothing was ever sent
-            super()._commit()
+            super()._commit()  # type: ignore[misc]
 
     def _rollback(self) -> None:
         if not self.take_begin():
-            super()._rollback()
+            super()._rollback()  # type: ignore[misc]
 
     def close(self) -> None:
         self.begin_pending = False

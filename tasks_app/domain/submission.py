@@ -284,7 +284,8 @@ TASK_INSERT_COLUMNS = (
     "task_id", "namespace_id", "application_id", "queue_id", "handler_ref", "payload_version", "payload", "priority",
     "tier", "state", "lane", "revision", "attempts", "max_attempts", "losses", "retry_mode", "initial_backoff_ms",
     "max_backoff_ms", "multiplier", "available_at", "deadline_at", "attempt_timeout_ms", "resource_ref",
-    "fencing_token", "yields", "yieldable", "replayed_from", "plan_id", "parent_task_id", "traceparent", "created_at", "updated_at",
+    "fencing_token", "yields", "yieldable", "replayed_from", "plan_id", "parent_task_id", "traceparent", "created_at",
+    "updated_at",
 )  # fmt: skip
 _RECORD_COLUMNS = (
     "record_id", "namespace_id", "operation", "idempotency_key", "digest", "task_id", "queue_id", "created_at",

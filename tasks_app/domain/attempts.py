@@ -18,6 +18,7 @@ from typing import Any
 from django.conf import settings
 
 from tasks_app import dialect, faults, telemetry
+from tasks_app.columns import ATTEMPT_COLUMNS
 from tasks_app.domain.quotas import StartBudget, spend_statement
 from tasks_app.domain.task_rows import TaskRow, lock
 from tasks_app.domain.tenancy import principal_again
@@ -180,7 +181,7 @@ def _start_in(tx: Tx, items: Sequence[StartItem]) -> list[Result]:
     spent: Counter[tuple[str, str, str]] = Counter()
     results = [_start_one(tx, ledger, item, rows, allowed, gates, application_gates, attempts, spent) for item in items]
     if attempts:
-        ledger.also(*insert_statement("orbit_attempt", _ATTEMPT_COLUMNS, attempts))
+        ledger.also(*insert_statement("orbit_attempt", ATTEMPT_COLUMNS, attempts))
     ledger.flush()
     for (table, key, identity), amount in sorted(
         spent.items(), key=lambda pair: (pair[0][0] != "orbit_queue", pair[0])
@@ -189,10 +190,6 @@ def _start_in(tx: Tx, items: Sequence[StartItem]) -> list[Result]:
             raise _BudgetSpent
     faults.point("start.before_commit")
     return results
-
-
-_ATTEMPT_COLUMNS = ("attempt_id", "task_id", "number", "fencing_token", "session_id", "worker_name", "node_id", "state",
-                    "started_at")  # fmt: skip
 
 
 def _start_one(

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks_app import ids
+from tasks_app.columns import AUDIT_COLUMNS
 from tasks_app.models import ActorKind
 from tasks_app.transactions import Tx, insert_statement
-
-AUDIT_COLUMNS = (
-    "audit_id", "namespace_id", "actor_kind", "actor", "action", "object_type", "object_id", "request_id", "reason",
-    "revision_before", "revision_after", "data", "created_at",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 
-from tasks_app.domain import audit, queues
+from tasks_app.domain import applications, audit, queues
 from tasks_app.domain.audit import Actor
 from tasks_app.domain.queues import QueueSettings, StartRate
 from tasks_app.domain.tenancy import (
@@ -128,15 +128,8 @@ def _bootstrap_in(tx: Tx, order: BootstrapOrder, actor: Actor) -> Bootstrapped:
         expires_in_seconds=order.expires_in_seconds,
         actor=actor,
     )
-    return Bootstrapped(
-        application_id, namespace_id, policy, queue_names(tx, namespace_id) if scope is None else scope, credential
-    )
-
-
-def queue_names(tx: Tx, namespace_id: str) -> dict[str, str]:
-    """name -> id of every queue of the namespace."""
-    rows = tx.rows("SELECT name, queue_id FROM orbit_queue WHERE namespace_id = %s ORDER BY queue_id", [namespace_id])
-    return dict(rows)
+    everything = applications.namespace_of(tx, namespace_id).queues
+    return Bootstrapped(application_id, namespace_id, policy, everything if scope is None else scope, credential)
 
 
 def _application(tx: Tx, order: BootstrapOrder, differing: list[dict[str, Any]], actor: Actor) -> str:

@@ -18,10 +18,10 @@ from typing import Any
 from django.db import IntegrityError
 
 from tasks_app import dialect, faults, ids, telemetry
+from tasks_app.columns import AUDIT_COLUMNS, EVENT_COLUMNS, RECORD_COLUMNS, TASK_INSERT_COLUMNS
 from tasks_app.domain import audit, quotas, resources
 from tasks_app.domain.audit import Actor
 from tasks_app.domain.tenancy import Principal, principal_of, principal_query
-from tasks_app.domain.transitions import EVENT_COLUMNS
 from tasks_app.errors import (
     ApplicationFull,
     FailedPrecondition,
@@ -280,18 +280,6 @@ def _shape(
     )
 
 
-TASK_INSERT_COLUMNS = (
-    "task_id", "namespace_id", "application_id", "queue_id", "handler_ref", "payload_version", "payload", "priority",
-    "tier", "state", "lane", "revision", "attempts", "max_attempts", "losses", "retry_mode", "initial_backoff_ms",
-    "max_backoff_ms", "multiplier", "available_at", "deadline_at", "attempt_timeout_ms", "resource_ref",
-    "fencing_token", "yields", "yieldable", "replayed_from", "plan_id", "parent_task_id", "traceparent", "created_at",
-    "updated_at",
-)  # fmt: skip
-_RECORD_COLUMNS = (
-    "record_id", "namespace_id", "operation", "idempotency_key", "digest", "task_id", "queue_id", "created_at",
-)  # fmt: skip
-
-
 def _insert(
     tx: Tx, principal: Principal, submission: Submission, references: _References, task: AcceptedTask, actor: Actor
 ) -> None:
@@ -303,7 +291,7 @@ def _insert(
     retry = request.retry
     record = insert_statement(
         "orbit_idempotency_record",
-        _RECORD_COLUMNS,
+        RECORD_COLUMNS,
         [(ids.new_id(now), principal.namespace_id, submission.operation.value, submission.key, submission.digest,
           task.task_id, request.queue_id, now)],
     )  # fmt: skip
@@ -324,7 +312,7 @@ def _insert(
     )  # fmt: skip
     entry = insert_statement(
         "orbit_audit_entry",
-        audit.AUDIT_COLUMNS,
+        AUDIT_COLUMNS,
         [audit.entry(tx, actor, submission.operation.value, "task", task.task_id, namespace_id=principal.namespace_id,
                      revision_after=1)],
     )  # fmt: skip

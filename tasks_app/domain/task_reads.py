@@ -63,7 +63,8 @@ _COLUMNS: Final = (
     "t.task_id, t.queue_id, h.handler, h.handler_version, t.payload_version, {payload}, t.priority, t.state,"
     " t.revision, t.attempts, t.retry_mode, t.max_attempts, t.initial_backoff_ms, t.max_backoff_ms, t.multiplier,"
     " t.losses, t.available_at, t.deadline_at, t.attempt_timeout_ms, k.resource_key, t.created_at, t.updated_at,"
-    " t.finished_at, {result}, t.error, t.cancel_requested_at, t.replayed_from, t.replayed_as, t.plan_id, t.parent_task_id, t.yields"
+    " t.finished_at, {result}, t.error, t.cancel_requested_at, t.replayed_from, t.replayed_as, t.plan_id,"
+    " t.parent_task_id, t.yields"
 )
 _WHOLE: Final = _COLUMNS.format(payload="t.payload", result="t.result")
 _SUMMARY: Final = _COLUMNS.format(payload="NULL", result="NULL")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks_app import dialect, ids
+from tasks_app.columns import EVENT_COLUMNS
 from tasks_app.domain import resources
 from tasks_app.domain.quotas import counter_statements
 from tasks_app.domain.task_rows import TaskRow
@@ -27,7 +28,6 @@ from tasks_app.telemetry import task_ended
 from tasks_app.transactions import Tx, insert_statement
 
 _NO_HOLDER: dict[str, Any] = {"attempt_id": None, "session_id": None, "lease_until": None, "started_at": None}
-EVENT_COLUMNS = ("event_id", "namespace_id", "task_id", "queue_id", "type", "revision", "state", "created_at", "data")
 _EVENTS_WITHOUT_REVISION = frozenset({EventType.YIELDED, EventType.PROGRESS})
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
+from tasks_app.domain.tenancy import IssuedCredential
+from tasks_app.states import Policy
+
 FILE_MODE = 0o600
 
 
@@ -43,7 +46,23 @@ def write_credential_file(path: Path, issue: Callable[[], Mapping[str, Any]], *,
         raise
 
 
-def own_url() -> dict[str, str]:
+def members_of(
+    *, application_id: str, namespace_id: str, policy: Policy, queues: Mapping[str, str], issued: IssuedCredential
+) -> dict[str, Any]:
+    """What stands in the file; the SDK reads it. `queues` maps the names in the credential's scope to ids."""
+    return {
+        **_own_url(),
+        "application_id": application_id,
+        "namespace_id": namespace_id,
+        "policy": policy.value,
+        "queues": dict(queues),
+        "credential_id": issued.credential_id,
+        "token": issued.token,
+        "actions": list(issued.actions),
+    }
+
+
+def _own_url() -> dict[str, str]:
     """`{"url": …}` where the settings say it: of a node on loopback. What a balancer is called is not known here."""
     address = settings.ORBIT.http_addr
     return {"url": f"http://{address}"} if address.is_loopback and address.port else {}

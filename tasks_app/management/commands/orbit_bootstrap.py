@@ -11,7 +11,7 @@ from tasks_app.domain import audit
 from tasks_app.domain.bootstrap import BootstrapOrder, Bootstrapped, Superuser, bootstrap
 from tasks_app.domain.tenancy import revoke_credential
 from tasks_app.management import arguments
-from tasks_app.management.credential_files import own_url, write_credential_file
+from tasks_app.management.credential_files import members_of, write_credential_file
 from tasks_app.states import Policy
 from tasks_app.transactions import unit
 
@@ -115,13 +115,10 @@ def _superuser(name: str | None, password_file: Path | None) -> Superuser | None
 
 
 def _members(made: Bootstrapped) -> dict[str, Any]:
-    return {
-        **own_url(),
-        "application_id": made.application_id,
-        "namespace_id": made.namespace_id,
-        "policy": made.policy.value,
-        "queues": dict(made.queues),
-        "credential_id": made.credential.credential_id,
-        "token": made.credential.token,
-        "actions": list(made.credential.actions),
-    }
+    return members_of(
+        application_id=made.application_id,
+        namespace_id=made.namespace_id,
+        policy=made.policy,
+        queues=made.queues,
+        issued=made.credential,
+    )

@@ -19,6 +19,7 @@ class Check:
     command: tuple[str, ...]
     mend: str
     environ: dict[str, str] = field(default_factory=dict)
+    folder: str = "."
 
 
 def _tool(name: str) -> str:
@@ -38,6 +39,7 @@ CHECKS = (
     Check("layout", (_tool("ruff"), "format", "--check", "."), "make format"),
     Check("layers", (_tool("lint-imports"),), "mend the import, or change the contract in pyproject.toml and say why"),
     Check("types", (_tool("mypy"),), "mend the types that the log names"),
+    Check("types of sdk", (_tool("mypy"), "-p", "orbit_sdk"), "mend the types that the log names", folder="sdk"),
     Check("django", (*MANAGE, "check", "--deploy", "--fail-level", "ERROR"), "mend what Django names", DEPLOYED),
     Check(
         "migrations",
@@ -80,7 +82,7 @@ def _run(check: Check) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            cwd=ROOT,
+            cwd=ROOT / check.folder,
             check=False,
         )
     if done.returncode != 0:

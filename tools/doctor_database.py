@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 SKEW_SECONDS_MAX = 1.0
-MARIADB_MIN, MYSQL_MIN = (10, 6), (8, 0, 16)
 
 
 def say(name: str, ok: bool, seen: str, mend: str = "") -> bool:
@@ -34,45 +33,28 @@ def main() -> int:
         )
         return 1
     say("database", True, str(settings.ORBIT.database_url))
-    if connection.vendor == "sqlite":
-        _look_at_sqlite(connection)
-    else:
-        _look_at_mysql(connection)
+    _look_at_the_server(connection)
     _look_at_migrations(connection)
     return 0
 
 
-def _look_at_sqlite(connection: Any) -> None:
-    mode = _ask(connection, "PRAGMA journal_mode")
-    say("journal", mode == "wal", str(mode), "put the file on a local disk: WAL needs shared memory")
+def _look_at_the_server(connection: Any) -> None:
+    """What Orbit asks of a database before it trusts it with a receipt, and that its clock agrees with ours."""
+    from django.conf import settings
 
+    from tasks_app.databases.assertions import server_faults
 
-def _look_at_mysql(connection: Any) -> None:
-    mariadb, version = connection.mysql_is_mariadb, connection.mysql_version
-    least = MARIADB_MIN if mariadb else MYSQL_MIN
-    name = "MariaDB" if mariadb else "MySQL"
-    say(name, version >= least, _dotted(version), f"{name} {_dotted(least)} or newer: older ones have no SKIP LOCKED")
-    isolation = _ask(connection, "SELECT @@session." + ("tx_isolation" if mariadb else "transaction_isolation"))
-    say(
-        "isolation",
-        isolation == "READ-COMMITTED",
-        str(isolation),
-        "remove what overrides the session's isolation level",
-    )
-    flush = _ask(connection, "SELECT @@global.innodb_flush_log_at_trx_commit")
-    say(
-        "durability",
-        int(flush) == 1,
-        f"innodb_flush_log_at_trx_commit={flush}",
-        "set it to 1: else a crash loses receipts",
-    )
+    faults = server_faults(connection, relaxed_durability=settings.ORBIT.accept_relaxed_durability)
+    for fault in faults:
+        say("server", False, fault, "docs/settings.md, Databases")
+    if connection.vendor == "sqlite":
+        if not faults:
+            say("server", True, f"SQLite {_ask(connection, 'SELECT sqlite_version()')}, WAL, synchronous")
+        return
+    if not faults:
+        say("server", True, f"{_ask(connection, 'SELECT VERSION()')}, READ COMMITTED, UTC, strict, durable")
     skew = float(_ask(connection, "SELECT UNIX_TIMESTAMP(NOW(6))")) - time.time()
-    say(
-        "clock",
-        abs(skew) < SKEW_SECONDS_MAX,
-        f"the database is {skew:+.3f} s off this machine",
-        "run NTP on both machines",
-    )
+    say("clock", abs(skew) < SKEW_SECONDS_MAX, f"the database is {skew:+.3f} s off this machine", "run NTP on both")
 
 
 def _look_at_migrations(connection: Any) -> None:
@@ -92,10 +74,6 @@ def _ask(connection: Any, statement: str) -> Any:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchone()[0]
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(part) for part in version)
 
 
 if __name__ == "__main__":

@@ -66,5 +66,5 @@ def _on_server(statement: str) -> None:
 
 
 def _remove_files(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", ".migrating"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -19,6 +19,12 @@ _SHARED: list[Any] = [
 ]
 
 
+def _without_request(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Django hands the whole request to its lines; its ids stand there already, and its query is nobody's business."""
+    event.pop("request", None)
+    return event
+
+
 def _escape_line_breaks(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
     """A caller's text must not be able to forge a second line on a terminal (JSON escapes by itself)."""
     for key, value in event.items():
@@ -47,13 +53,14 @@ def logging_settings(*, log_format: str, log_level: str) -> dict[str, Any]:
         colors = sys.stderr.isatty()
         plain = structlog.dev.plain_traceback
         renderers = [_escape_line_breaks, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+    of_the_library = [*_SHARED, structlog.stdlib.ExtraAdder(), _without_request]  # what a record carries in `extra`
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
             "line": {
                 "()": structlog.stdlib.ProcessorFormatter,
-                "foreign_pre_chain": _SHARED,
+                "foreign_pre_chain": of_the_library,
                 "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
             }
         },

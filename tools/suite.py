@@ -39,7 +39,7 @@ FAST = (Part("fast", "not serial and not slow", PARALLEL),)
 
 def prepare() -> None:
     """Everything that the tests need on this machine. Raises StepFailed."""
-    steps = Steps("Orbit tests · getting ready", 2)
+    steps = Steps("Orbit · getting ready", 2)
     with steps.step("packages") as step:
         environment.require_python()
         installed = system_packages.ensure()

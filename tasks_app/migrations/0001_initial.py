@@ -136,8 +136,10 @@ class Migration(migrations.Migration):
                             models.Q(("start_rate_per_ms__isnull", True), ("start_rate_starts__isnull", True)),
                             models.Q(
                                 ("start_rate_per_ms__gte", 1),
+                                ("start_rate_per_ms__isnull", False),
                                 ("start_rate_per_ms__lte", 2678400000),
                                 ("start_rate_starts__gte", 1),
+                                ("start_rate_starts__isnull", False),
                                 ("start_rate_starts__lte", 1000000),
                             ),
                             _connector="OR",
@@ -1295,8 +1297,10 @@ class Migration(migrations.Migration):
                     models.Q(("start_rate_per_ms__isnull", True), ("start_rate_starts__isnull", True)),
                     models.Q(
                         ("start_rate_per_ms__gte", 1),
+                        ("start_rate_per_ms__isnull", False),
                         ("start_rate_per_ms__lte", 2678400000),
                         ("start_rate_starts__gte", 1),
+                        ("start_rate_starts__isnull", False),
                         ("start_rate_starts__lte", 1000000),
                     ),
                     _connector="OR",

@@ -34,11 +34,16 @@ def only_when(name: str, column: str, *, condition: Q) -> CheckConstraint:
 
 
 def bucket_is_whole(name: str) -> CheckConstraint:
-    """A start rate has both of its numbers or neither, each in range."""
+    """A start rate has both of its numbers or neither, each in range.
+
+    "Is set" is said apart from the range: a CHECK that comes out as NULL, as `NULL >= 1` does, refuses nothing.
+    """
     return CheckConstraint(
         name=name,
         condition=Q(start_rate_starts__isnull=True, start_rate_per_ms__isnull=True)
         | Q(
+            start_rate_starts__isnull=False,
+            start_rate_per_ms__isnull=False,
             start_rate_starts__gte=1,
             start_rate_starts__lte=limits.START_RATE_STARTS_MAX,
             start_rate_per_ms__gte=1,

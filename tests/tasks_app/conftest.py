@@ -1,0 +1,113 @@
+"""Fixtures of the domain tests: a database with real, committed transactions that is emptied after each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS, connection
+from django.test.utils import setup_databases, teardown_databases
+
+from tasks_app import faults
+from tasks_app.domain import submission
+from tests.tasks_app import books
+from tests.tasks_app.factories import Tenant, make_tenant
+
+
+def empty_tables() -> None:
+    """Deletes the rows of every table of tasks_app that has any; far cheaper than truncating all tables."""
+    names = [model._meta.db_table for model in apps.get_app_config("tasks_app").get_models()]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(f"EXISTS(SELECT 1 FROM {name})" for name in names))
+        for name, has_rows in zip(names, cursor.fetchone(), strict=True):
+            if has_rows:
+                cursor.execute(f"DELETE FROM {name}")
+    submission.forget_references()
+
+
+@pytest.fixture(scope="session")
+def test_database(
+    request: pytest.FixtureRequest,
+    django_db_setup: None,
+    django_db_blocker: Any,
+    django_db_keepdb: bool,
+    django_db_createdb: bool,
+) -> Iterator[None]:
+    """pytest-django makes the database for tests that carry its mark; where none does, it is made here."""
+    if any(item.get_closest_marker("django_db") for item in request.session.items):
+        yield
+        return
+    with django_db_blocker.unblock():
+        made = setup_databases(
+            0,
+            False,
+            aliases={DEFAULT_DB_ALIAS},
+            serialized_aliases=set(),
+            keepdb=django_db_keepdb and not django_db_createdb,
+        )
+    yield
+    if not django_db_keepdb:
+        with django_db_blocker.unblock():
+            teardown_databases(made, 0)
+
+
+@pytest.fixture
+def database(test_database: None, django_db_blocker: Any) -> Iterator[None]:
+    """Units commit for real here: they refuse to be nested in a test's transaction, and threads must see each other.
+
+    Whatever a test did, the books must balance afterwards: counters, permits, revisions and events are counted again.
+    """
+    with django_db_blocker.unblock():
+        empty_tables()
+        try:
+            yield
+            books.assert_balanced()
+        finally:
+            connection.close()
+            empty_tables()
+
+
+@pytest.fixture
+def tenant(database: None) -> Tenant:
+    """An application with an AGED namespace, a queue and a credential that may do everything."""
+    return make_tenant()
+
+
+@pytest.fixture
+def strict_tenant(database: None) -> Tenant:
+    """The same in a STRICT namespace."""
+    return make_tenant(policy="STRICT")
+
+
+class Points:
+    """What tests hang on the crash points of the domain: `points["sweep.read"] = action`, run when it is passed."""
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Callable[[], None]] = {}
+
+    def __setitem__(self, name: str, action: Callable[[], None]) -> None:
+        self._actions[name] = action
+
+    def once(self, name: str, action: Callable[[], None]) -> None:
+        """Runs `action` at the first passing only."""
+
+        def first() -> None:
+            if self._actions.pop(name, None) is not None:
+                action()
+
+        self._actions[name] = first
+
+    def __call__(self, name: str) -> None:
+        action = self._actions.get(name)
+        if action is not None:
+            action()
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> Points:
+    """Forces an interleaving: what another actor does exactly at a commit boundary of the one under test."""
+    armed = Points()
+    monkeypatch.setattr(faults, "point", armed)
+    return armed

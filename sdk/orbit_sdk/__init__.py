@@ -72,9 +72,9 @@ from orbit_sdk.states import (
     TaskState,
 )
 from orbit_sdk.version import VERSION as __version__
+from orbit_sdk.worker import Cancelled, Context, Fail, Retry, Worker, WorkerRefused
 
 __all__ = [
-    "__version__",
     "Accepted",
     "AlreadyExists",
     "ApiError",
@@ -85,15 +85,18 @@ __all__ = [
     "BatchItemResult",
     "BatchResult",
     "BatchStatus",
+    "Cancelled",
     "ConfigError",
     "Conflict",
     "ConnectionLost",
+    "Context",
     "Credentials",
     "Decision",
     "Event",
     "EventPage",
     "EventType",
     "Exhausted",
+    "Fail",
     "FailedPrecondition",
     "Firing",
     "IdempotencyConflict",
@@ -120,6 +123,7 @@ __all__ = [
     "RateLimited",
     "Receipt",
     "Reconciliation",
+    "Retry",
     "RetryMode",
     "RetryPolicy",
     "RetryPriority",
@@ -137,4 +141,7 @@ __all__ = [
     "UpstreamFailed",
     "WaitTimeout",
     "Waiting",
+    "Worker",
+    "WorkerRefused",
+    "__version__",
 ]

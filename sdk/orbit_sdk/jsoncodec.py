@@ -178,9 +178,9 @@ def encode(value: Any) -> bytes:
     return encode_text(value).encode("utf-8")
 
 
-def encode_text(value: Any) -> str:
-    """Like `encode`, as a string that is sure to be valid UTF-8."""
-    if _is_plain(value, 1):
+def encode_text(value: Any, *, level: int = 1) -> str:
+    """Like `encode`, as a string that is sure to be valid UTF-8. `level` is that of the value in its document."""
+    if _is_plain(value, level):
         text = _ENCODER.encode(value)
     else:
         pieces: list[str] = []

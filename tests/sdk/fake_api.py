@@ -57,6 +57,7 @@ class FakeApi:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = 65536  # head and body in one segment: no delayed acknowledgement between them
 
             def handle_any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from django.db.models import Count, Q
 
@@ -55,12 +56,12 @@ def assign_waiting(namespace_ids: Sequence[str]) -> int:
     assigned = 0
     for namespace_id in sorted({row[0] for row in waiting}):
         gids = sorted(gid for row_namespace, gid in waiting if row_namespace == namespace_id)
-        assigned += unit(lambda tx, n=namespace_id, g=gids: _assign_in(tx, n, g))  # type: ignore[misc]
+        assigned += unit(partial(_assign_in, namespace_id=namespace_id, gids=gids))
         faults.point("lifecycle.deliver.assigned")
     return assigned
 
 
-def _assign_in(tx: Tx, namespace_id: str, gids: list[int]) -> int:
+def _assign_in(tx: Tx, *, namespace_id: str, gids: list[int]) -> int:
     assigned = 0
     load: Counter[str] | None = None
     for gid in gids:
@@ -71,7 +72,7 @@ def _assign_in(tx: Tx, namespace_id: str, gids: list[int]) -> int:
             load = _unfinished_rows(tx, namespace_id)
         if not load:
             return 0
-        chosen = min(load, key=lambda node: (load[node], node))  # type: ignore[index]
+        chosen = _least_loaded(load)
         given = LifecycleTask.objects.filter(
             task_id=intent.task_id, storage_node__isnull=True, delivery=Delivery.WAITING.value
         ).update(storage_node_id=chosen, updated_at=tx.now_us)
@@ -97,7 +98,11 @@ def _unfinished_rows(tx: Tx, namespace_id: str, *, but: str | None = None) -> Co
 def other_node(tx: Tx, namespace_id: str, *, but: str | None) -> str | None:
     """The connected node with the fewest unfinished rows, apart from `but`; None when there is no other."""
     load = _unfinished_rows(tx, namespace_id, but=but)
-    return min(load, key=lambda node: (load[node], node)) if load else None
+    return _least_loaded(load) if load else None
+
+
+def _least_loaded(load: Counter[str]) -> str:
+    return min(load, key=lambda node: (load[node], node))
 
 
 def with_work(connections: Sequence[Connected]) -> list[Connected]:

@@ -26,7 +26,7 @@ class ShownRow:
 
 @dataclass(frozen=True)
 class Operation:
-    """One gid as it is. Instants are microseconds since the epoch. `state` is None for a row that never had an intent."""
+    """One gid as it is; instants in microseconds since the epoch. A row that never had an intent has no `state`."""
 
     gid: int
     operation_id: str | None

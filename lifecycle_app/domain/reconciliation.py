@@ -39,8 +39,8 @@ def reconcile(
 ) -> LookedUp | None:
     """Carries a decision out; the answer of the upstream for LOOKUP.
 
-    Raises InvalidArgument (no reason), FailedPrecondition (the decision does not fit the state that was seen, or nobody is
-    there to take a row over), NotFound, RevisionConflict (it is not any more what was seen), UpstreamFailed and
+    Raises InvalidArgument (no reason), FailedPrecondition (the decision does not fit the state that was seen, or nobody
+    is there to take a row over), NotFound, RevisionConflict (it is not any more what was seen), UpstreamFailed and
     Unavailable (LOOKUP only).
     """
     require_reason(verdict.reason)

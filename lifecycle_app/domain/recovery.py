@@ -9,7 +9,7 @@ run twice, or run on two nodes at once, and each intent is still recovered by on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lifecycle_app import evidence
@@ -27,7 +27,7 @@ from tasks_app.models import Node
 from tasks_app.transactions import Tx, unit
 
 _OPEN = (IntentState.RESERVED, IntentState.SUBMITTING)
-_BATCH = 200
+_PAGE = 200
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,27 @@ class Recovered:
 
 def recover_at_start(owner: Owner) -> Recovered:
     """Everything that earlier incarnations of this node left behind, and what other nodes did that are gone."""
-    recovered = Recovered()
-    while (batch := sweep(owner)).total:
-        recovered += batch
+    recovered = sweep(owner)
     faults.point("lifecycle.recovery.done")
     return recovered
 
 
 def sweep(owner: Owner) -> Recovered:
-    """One batch of orphans. Repeated by maintenance, so that an owner's death is noticed while others run."""
-    orphans = [intent for intent in _open_intents() if _is_orphan(intent, owner)]
-    return _sum(_recover(intent.namespace_id, intent.gid, intent.operation_id, owner) for intent in orphans)
+    """Every orphan there is. Repeated by maintenance, so that an owner's death is noticed while others run."""
+    return _sum(
+        _recover(intent.namespace_id, intent.gid, intent.operation_id, owner)
+        for intent in _open_intents()
+        if _is_orphan(intent, owner)
+    )
 
 
-def _open_intents() -> list[OperationIntent]:
-    rows = OperationIntent.objects.filter(state__in=[state.value for state in _OPEN])
-    return list(rows.order_by("state", "updated_at")[:_BATCH])
+def _open_intents() -> Iterator[OperationIntent]:
+    """Page by page; there are no more of them than calls that are being made, but for what was left behind."""
+    rows = OperationIntent.objects.filter(state__in=[state.value for state in _OPEN]).order_by("intent_id")
+    last = ""
+    while page := list(rows.filter(intent_id__gt=last)[:_PAGE]):
+        yield from page
+        last = page[-1].intent_id
 
 
 def _is_orphan(intent: OperationIntent, owner: Owner) -> bool:

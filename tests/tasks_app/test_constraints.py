@@ -61,8 +61,8 @@ VALID: dict[type[models.Model], Row] = {
     ResourceKey: {"namespace_id": an_id(2), "resource_key": "k"},
     Task: {
         "task_id": an_id(5), "namespace_id": an_id(2), "application_id": an_id(1), "queue_id": an_id(3),
-        "handler_id": 1, "payload_version": "1", "payload": "1", "priority": 0, "tier": 0, "state": "READY", "max_attempts": 3,
-        "retry_mode": "SAFE", "available_at": AT, "created_at": AT, "updated_at": AT,
+        "handler_id": 1, "payload_version": "1", "payload": "1", "priority": 0, "tier": 0, "state": "READY",
+        "max_attempts": 3, "retry_mode": "SAFE", "available_at": AT, "created_at": AT, "updated_at": AT,
     },
     Attempt: {
         "attempt_id": an_id(6), "task_id": an_id(5), "number": 1, "fencing_token": 1, "session_id": an_id(7),

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import path
 
+from lifecycle_app.api import urls as lifecycle_api
 from orbit_project.one_time_login import one_time_login
 from tasks_app.api import urls as tasks_api
 
@@ -10,6 +11,7 @@ urlpatterns = [
     path("admin/one-time-login", one_time_login, name="one-time-login"),
     path("admin/", admin.site.urls),
     *tasks_api.urlpatterns,
+    *lifecycle_api.urlpatterns,
     *tasks_api.unknown,  # last: every path under /v1 answers in the envelope
 ]
 

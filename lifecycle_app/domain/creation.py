@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from django.db import DatabaseError, IntegrityError
 
-from lifecycle_app import evidence, wakeups
+from lifecycle_app import evidence, telemetry, wakeups
 from lifecycle_app.domain import metering, transitions
 from lifecycle_app.domain.ownership import Owner, in_flight
 from lifecycle_app.domain.transitions import OBJECT_TYPE, Why
@@ -53,6 +53,14 @@ class CreateRequest:
 
 
 @dataclass(frozen=True)
+class Created:
+    """`state` is SUBMITTED or UNKNOWN."""
+
+    operation_id: str
+    state: IntentState
+
+
+@dataclass(frozen=True)
 class Reservation:
     """One generation, reserved by this process."""
 
@@ -63,8 +71,8 @@ class Reservation:
 
 def create(
     namespace_id: str, request: CreateRequest, *, upstream: Upstream | None, owner: Owner, actor: Actor
-) -> IntentState:
-    """Submits a gid to the upstream, once. Returns SUBMITTED or UNKNOWN.
+) -> Created:
+    """Submits a gid to the upstream, once, and says what is known of it: SUBMITTED or UNKNOWN.
 
     Raises AlreadyExists (any state but DELETED, in `details`), QuotaExceeded, UpstreamFailed (prepare failed or an
     explicit refusal: the reservation is released), Unavailable (no upstream, too many calls at once, the database is
@@ -86,7 +94,9 @@ def create(
             faults.point("lifecycle.create.submitting")
             outcome = _submit(upstream, prepared, reservation, asked_at)
         faults.point("lifecycle.create.answered")
-        return _conclude(reservation, outcome, actor)
+        state = _conclude(reservation, outcome, actor)
+    telemetry.operation_ended(state.value)
+    return Created(operation_id, state)
 
 
 # -- Unit 1

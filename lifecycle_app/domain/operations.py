@@ -58,6 +58,23 @@ def get(namespace_id: str, gid: int) -> Operation:
     return _row_without_intent(task)
 
 
+def unknown_now(gid: int, operation_id: str, *, name: str, requester: str, at_us: int) -> Operation:
+    """What is known of an operation whose outcome was lost together with the database."""
+    return Operation(
+        gid=gid,
+        operation_id=operation_id,
+        delete_operation_id=None,
+        state=IntentState.UNKNOWN,
+        last_revision=0,
+        legacy=False,
+        created_at=at_us,
+        updated_at=at_us,
+        submitted_at=None,
+        evidence=None,
+        row=ShownRow(name, requester, DisplayStatus.SUBMIT_UNKNOWN, 0, None, at_us),
+    )
+
+
 def page(
     namespace_id: str, wanted: OperationFilter, *, before_operation_id: str | None, limit: int
 ) -> Sequence[Operation]:

@@ -55,7 +55,7 @@ def new_process_owner() -> Owner:
 
 
 def beat(
-    owner: Owner, *, roles: str, version: str, state: NodeState = NodeState.SERVING, take_name: bool = False
+    owner: Owner, *, roles: str, version: str = "", state: NodeState = NodeState.SERVING, take_name: bool = False
 ) -> bool:
     """One heartbeat. False when a newer process has taken the node's name: this one is fenced and owns nothing.
 

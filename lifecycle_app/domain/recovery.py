@@ -71,17 +71,16 @@ def _open_intents() -> Iterator[OperationIntent]:
 def _is_orphan(intent: OperationIntent, owner: Owner) -> bool:
     """Nobody will ever write the outcome of this intent down.
 
-    - It belongs to an earlier incarnation of this very node: that process is gone, or fenced.
-    - It belongs to this process, which is not working on it: a fault came between.
-    - Its node was started anew since, or has not beaten for 30 s by the database's clock.
+    - Its process is superseded: the node of that name is another incarnation now, ours or somebody else's, or is gone.
+      (A superseded process that still runs judges nobody but itself by this rule, so it cannot harm its successor.)
+    - It belongs to this very process, which is not working on it: a fault came between.
+    - Its process has not beaten for 30 s by the database's clock.
     """
-    if intent.owner_node_id == owner.node_id and intent.owner_incarnation != owner.incarnation:
+    node = Node.objects.filter(node_id=intent.owner_node_id).first()
+    if node is None or node.incarnation != intent.owner_incarnation:
         return True
-    if intent.owner_node_id == owner.node_id:
+    if intent.owner_incarnation == owner.incarnation:
         return not is_in_flight(intent.operation_id)
-    node = Node.objects.filter(node_id=intent.owner_node_id, incarnation=intent.owner_incarnation).first()
-    if node is None:
-        return True
     return unit(lambda tx: from_datetime(node.heartbeat_at) < tx.now_us - OWNER_SILENCE_SECONDS_MAX * US_PER_SECOND)
 
 

@@ -84,7 +84,7 @@ class Site:
         request = CreateRequest(gid=gid, name=name or f"gallery {gid}", requester=requester)
         return creation.create(
             self.namespace_id, request, upstream=upstream or self.play.adapter, owner=self.owner, actor=ACTOR
-        )
+        ).state
 
     def submitted(self, gid: int, **more: Any) -> OperationIntent:
         assert self.create(gid, **more) is IntentState.SUBMITTED
@@ -195,7 +195,7 @@ def make_site(play: UpstreamPlay) -> Site:
 
 def alive(owner: Owner, *, seconds_ago: int = 0) -> Owner:
     """An Orbit node that beat then."""
-    ownership.beat(owner, roles="api nodes", version="test", take_name=True)
+    ownership.beat(owner, roles="api nodes", take_name=True)
     if seconds_ago:
         with connection.cursor() as cursor:
             cursor.execute(

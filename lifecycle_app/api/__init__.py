@@ -1,0 +1,1 @@
+"""The edges of the lifecycle over HTTP (design 4.8)."""

@@ -9,7 +9,7 @@ export PATH := /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-fast check format doctor env pins settings-page
+.PHONY: help demo run test test-fast check format doctor env pins settings-page schemas
 
 help:
 	@echo "make demo       from nothing to tasks running, in one minute; leaves nothing running"
@@ -49,3 +49,6 @@ pins:
 
 settings-page:
 	@$(PYTHON) -m tools.settings_page
+
+schemas: env
+	@ORBIT_DEBUG=1 .venv/bin/python -m tools.schemas --write

@@ -5,6 +5,7 @@ from django.urls import path
 
 from lifecycle_app.api import urls as lifecycle_api
 from orbit_project.one_time_login import one_time_login
+from orbit_project.protocol_documents import worker_asyncapi_document, worker_json_schema
 from tasks_app.api import urls as tasks_api
 
 urlpatterns = [
@@ -12,6 +13,8 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     *tasks_api.urlpatterns,
     *lifecycle_api.urlpatterns,
+    path("v1/worker-schema.json", worker_json_schema),
+    path("v1/worker-asyncapi.json", worker_asyncapi_document),
     *tasks_api.unknown,  # last: every path under /v1 answers in the envelope
 ]
 

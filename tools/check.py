@@ -47,6 +47,12 @@ CHECKS = (
         ".venv/bin/python manage.py makemigrations, and give the migration a name that says why",
         DEBUG,
     ),
+    Check(
+        "schemas",
+        (str(PYTHON), "-m", "tools.schemas"),
+        "make schemas, then look at the difference: it is what callers see",
+        DEBUG,
+    ),
 )
 
 

@@ -13,7 +13,8 @@ from django.test import Client
 from tasks_app.domain.audit import SYSTEM
 from tasks_app.domain.tenancy import issue_credential
 from tasks_app.states import Action
-from tasks_app.transactions import unit
+from tasks_app.transactions import Tx, unit
+from tests.tasks_app.api.openapi_conformance import assert_documented
 from tests.tasks_app.factories import Tenant
 
 _keys = itertools.count(1)
@@ -74,8 +75,12 @@ class Caller:
         """A caller with a new credential of the tenant."""
         issued = unit(
             lambda tx: issue_credential(
-                tx, namespace_id=tenant.namespace_id, actions=actions, queue_ids=queue_ids,
-                expires_in_seconds=expires_in_seconds, actor=SYSTEM,
+                tx,
+                namespace_id=tenant.namespace_id,
+                actions=actions,
+                queue_ids=queue_ids,
+                expires_in_seconds=expires_in_seconds,
+                actor=SYSTEM,
             )  # fmt: skip
         )
         return cls(issued.token, tenant)
@@ -102,6 +107,7 @@ class Caller:
         if sent is not None and content_type is not None:
             environ["CONTENT_TYPE"] = content_type
         response = self.client.generic(method, path, sent or b"", content_type=content_type or "", **environ)
+        assert_documented(method, response.request["PATH_INFO"], response.status_code, response.content)
         return Answer(response.status_code, response.headers, response.content)
 
     def get(self, path: str, **more: Any) -> Answer:
@@ -134,3 +140,22 @@ class Caller:
 
     def task(self, task_id: str) -> dict[str, Any]:
         return dict(self.get(f"/v1/tasks/{task_id}").expect(200).data["task"])
+
+
+def place_events(tenant: Tenant) -> None:
+    """Gives every committed event of the tenant its place in the feed, as maintenance does."""
+
+    def place(tx: Tx) -> None:
+        (head,) = tx.row("SELECT position FROM orbit_event_head WHERE namespace_id = %s", [tenant.namespace_id]) or (0,)
+        events = tx.rows(
+            "SELECT event_id FROM orbit_event WHERE namespace_id = %s AND position IS NULL ORDER BY event_id",
+            [tenant.namespace_id],
+        )
+        for position, (event_id,) in enumerate(events, head + 1):
+            tx.execute("UPDATE orbit_event SET position = %s WHERE event_id = %s", [position, event_id])
+        tx.execute(
+            "UPDATE orbit_event_head SET position = %s WHERE namespace_id = %s",
+            [head + len(events), tenant.namespace_id],
+        )
+
+    unit(place)

@@ -286,8 +286,8 @@ def _start_gates(tx: Tx, rows: dict[str, TaskRow]) -> tuple[dict[str, _StartGate
     applications: dict[str, _StartGates] = {}
     for queue_id, paused, q_max, q_running, q1, q2, q3, q4, app_id, a_max, a_running, a1, a2, a3, a4 in tx.rows(
         "SELECT q.queue_id, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms,"
-        " q.start_level, q.start_level_at, a.application_id, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms,"
-        " a.start_level, a.start_level_at FROM orbit_queue q JOIN orbit_application a"
+        " q.start_level, q.start_level_at, a.application_id, a.max_running, a.running, a.start_rate_starts,"
+        " a.start_rate_per_ms, a.start_level, a.start_level_at FROM orbit_queue q JOIN orbit_application a"
         f" ON a.application_id = q.application_id WHERE q.queue_id IN ({dialect.placeholders(queue_ids)})",
         queue_ids,
     ):
@@ -474,7 +474,8 @@ def apply_ending(
     """Moves a RUNNING task as its ending says. The only way out of RUNNING, for reports and for leases that ran out."""
     changes: dict[str, Any] = {"losses": ending.losses}
     if ending.state is TaskState.SUCCEEDED:
-        changes |= {"result": "null" if result is None else result}
+        # What an earlier attempt ended with is told by that attempt.
+        changes |= {"result": "null" if result is None else result, "error": None, "error_code": None}
     elif ending.retry_at is not None:
         changes |= {"available_at": ending.retry_at, "cancel_requested_at": None}
         if lower_priority and row.tier == -row.priority and row.priority > STRICT_PRIORITY_MIN:

@@ -65,7 +65,6 @@ def database(test_database: None, django_db_blocker: Any) -> Iterator[None]:
             yield
             books.assert_balanced()
         finally:
-            connection.close()
             empty_tables()
 
 

@@ -13,7 +13,7 @@ from tasks_app.api.documents import Document, event_document
 from tasks_app.api.endpoints import Endpoint
 from tasks_app.api.openapi import CURSOR, LIMIT, WAIT_MS, Parameter, Returns, operation
 from tasks_app.api.schema_components import page, ref
-from tasks_app.domain import event_reads
+from tasks_app.domain import event_feed, event_reads
 from tasks_app.domain.event_reads import EventView
 from tasks_app.limits import WAIT_MS_MAX
 from tasks_app.states import Action
@@ -74,7 +74,7 @@ class Feed(_Events):
     def get(self, request: Request) -> HttpResponse:
         limit = self.query.page_limit()
         wait_ms = self.query.integer("wait_ms", minimum=0, maximum=WAIT_MS_MAX)
-        found = event_reads.feed(self.principal, limit=limit, after=self._start())
+        found = event_feed.read_feed(self.principal, limit=limit, after=self._start())
         response = self.answer(
             {
                 "items": [self.shown(event) for event in found.events],

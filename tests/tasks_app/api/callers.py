@@ -10,10 +10,11 @@ from typing import Any
 
 from django.test import Client
 
+from tasks_app.domain import event_feed
 from tasks_app.domain.audit import SYSTEM
 from tasks_app.domain.tenancy import issue_credential
 from tasks_app.states import Action
-from tasks_app.transactions import Tx, unit
+from tasks_app.transactions import unit
 from tests.tasks_app.api.openapi_conformance import assert_documented
 from tests.tasks_app.factories import Tenant
 
@@ -143,19 +144,6 @@ class Caller:
 
 
 def place_events(tenant: Tenant) -> None:
-    """Gives every committed event of the tenant its place in the feed, as maintenance does."""
-
-    def place(tx: Tx) -> None:
-        (head,) = tx.row("SELECT position FROM orbit_event_head WHERE namespace_id = %s", [tenant.namespace_id]) or (0,)
-        events = tx.rows(
-            "SELECT event_id FROM orbit_event WHERE namespace_id = %s AND position IS NULL ORDER BY event_id",
-            [tenant.namespace_id],
-        )
-        for position, (event_id,) in enumerate(events, head + 1):
-            tx.execute("UPDATE orbit_event SET position = %s WHERE event_id = %s", [position, event_id])
-        tx.execute(
-            "UPDATE orbit_event_head SET position = %s WHERE namespace_id = %s",
-            [head + len(events), tenant.namespace_id],
-        )
-
-    unit(place)
+    """Gives every committed event of the tenant its place in the feed, as a reader does."""
+    while event_feed.sequence(tenant.namespace_id):
+        pass

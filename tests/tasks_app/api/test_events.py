@@ -113,8 +113,6 @@ def test_the_cursor_of_an_event_without_a_place_passes_nothing_over(caller: Call
     (event,) = items(caller.get(f"/v1/tasks/{task_id}/events"))
     late = factories.submit(tenant)
     after = f"/v1/events?after={event['cursor']}"
-    assert items(caller.get(after)) == []
-    place_events(tenant)
     behind = {item["task_id"] for item in items(caller.get(after))}
     assert late in behind
     assert earlier not in behind

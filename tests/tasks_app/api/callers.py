@@ -10,7 +10,6 @@ from typing import Any
 
 from django.test import Client
 
-from tasks_app.domain import event_feed
 from tasks_app.domain.audit import SYSTEM
 from tasks_app.domain.tenancy import issue_credential
 from tasks_app.states import Action
@@ -141,9 +140,3 @@ class Caller:
 
     def task(self, task_id: str) -> dict[str, Any]:
         return dict(self.get(f"/v1/tasks/{task_id}").expect(200).data["task"])
-
-
-def place_events(tenant: Tenant) -> None:
-    """Gives every committed event of the tenant its place in the feed, as a reader does."""
-    while event_feed.sequence(tenant.namespace_id):
-        pass

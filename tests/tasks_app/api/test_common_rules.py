@@ -22,7 +22,7 @@ from tasks_app.limits import BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX
 from tasks_app.states import Action
 from tasks_app.transactions import unit
 from tests.tasks_app import factories
-from tests.tasks_app.api.callers import Answer, Caller, place_events
+from tests.tasks_app.api.callers import Answer, Caller
 from tests.tasks_app.factories import Tenant, make_tenant
 
 ABSENT = "0" * 32
@@ -240,7 +240,6 @@ def test_an_object_in_a_queue_outside_the_scope_is_403_by_id(case: Case, tenant:
 def test_what_is_outside_the_scope_is_left_out_of_lists_and_feeds(tenant: Tenant, task: str):
     other = tenant.queue()
     visible = factories.submit(tenant, queue_id=other)
-    place_events(tenant)
     caller = Caller.of(tenant, queue_ids=[other])
     assert [item["task_id"] for item in caller.get("/v1/tasks").data["items"]] == [visible]
     assert [item["queue_id"] for item in caller.get("/v1/queues").data["items"]] == [other]
@@ -252,7 +251,6 @@ def test_what_is_outside_the_scope_is_left_out_of_lists_and_feeds(tenant: Tenant
 def test_lists_show_nothing_of_another_namespace(path: str, caller: Caller, foreign_caller: Caller):
     assert foreign_caller.tenant is not None
     factories.submit(foreign_caller.tenant)
-    place_events(foreign_caller.tenant)
     shown = json.dumps(caller.get(path).data)
     assert foreign_caller.tenant.queue_id not in shown
     assert foreign_caller.get(path).data["items"]

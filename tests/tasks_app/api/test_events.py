@@ -10,7 +10,7 @@ from orbit_project.serving import long_polls
 from tasks_app.api import waits
 from tasks_app.transactions import unit
 from tests.tasks_app import factories
-from tests.tasks_app.api.callers import Answer, Caller, place_events
+from tests.tasks_app.api.callers import Answer, Caller
 from tests.tasks_app.factories import Tenant
 
 
@@ -66,7 +66,6 @@ def test_the_feed_has_what_has_its_place_in_order_and_says_where_to_go_on_at_its
     assert isinstance(first["next_cursor"], str)
     task_id = factories.submit(tenant)
     factories.finish(factories.run_one(tenant))
-    place_events(tenant)
     answer = caller.get(f"/v1/events?after={first['next_cursor']}")
     assert types(answer) == ["ACCEPTED", "STARTED", "SUCCEEDED"]
     assert {event["task_id"] for event in items(answer)} == {task_id}
@@ -75,7 +74,6 @@ def test_the_feed_has_what_has_its_place_in_order_and_says_where_to_go_on_at_its
 
 def test_missing_after_starts_at_the_oldest_kept(caller: Caller, tenant: Tenant):
     factories.submit(tenant)
-    place_events(tenant)
     assert types(caller.get("/v1/events")) == ["ACCEPTED"]
 
 
@@ -85,7 +83,6 @@ def test_a_reader_that_follows_the_cursors_sees_every_event_once(caller: Caller,
     for number in range(5):
         for _ in range(number):
             factories.submit(tenant)
-        place_events(tenant)
         while found := items(answer := caller.get(f"/v1/events?limit=2{after}")):
             seen += [event["cursor"] for event in found]
             after = f"&after={answer.data['next_cursor']}"
@@ -95,25 +92,23 @@ def test_a_reader_that_follows_the_cursors_sees_every_event_once(caller: Caller,
 def test_the_cursor_of_an_event_goes_on_behind_it(caller: Caller, tenant: Tenant):
     for _ in range(3):
         factories.submit(tenant)
-    place_events(tenant)
     events = items(caller.get("/v1/events"))
     assert items(caller.get(f"/v1/events?after={events[0]['cursor']}")) == events[1:]
 
 
 def test_an_event_has_one_cursor_in_the_feed_and_in_the_list_of_its_task(caller: Caller, tenant: Tenant):
     task_id = factories.submit(tenant)
-    place_events(tenant)
-    assert items(caller.get("/v1/events")) == items(caller.get(f"/v1/tasks/{task_id}/events"))
+    in_the_feed = items(caller.get("/v1/events"))
+    assert items(caller.get(f"/v1/tasks/{task_id}/events")) == in_the_feed
 
 
 def test_the_cursor_of_an_event_without_a_place_passes_nothing_over(caller: Caller, tenant: Tenant):
     earlier = factories.submit(tenant)
-    place_events(tenant)
+    caller.get("/v1/events").expect(200)
     task_id = factories.submit(tenant)
     (event,) = items(caller.get(f"/v1/tasks/{task_id}/events"))
     late = factories.submit(tenant)
-    after = f"/v1/events?after={event['cursor']}"
-    behind = {item["task_id"] for item in items(caller.get(after))}
+    behind = {item["task_id"] for item in items(caller.get(f"/v1/events?after={event['cursor']}"))}
     assert late in behind
     assert earlier not in behind
 
@@ -121,7 +116,6 @@ def test_the_cursor_of_an_event_without_a_place_passes_nothing_over(caller: Call
 def test_the_cursor_of_an_event_that_is_no_longer_kept_starts_at_the_oldest_kept(caller: Caller, tenant: Tenant):
     task_id = factories.submit(tenant)
     (event,) = items(caller.get(f"/v1/tasks/{task_id}/events"))
-    place_events(tenant)
     kept = items(caller.get("/v1/events"))
     forget_event(task_id)
     assert len(items(caller.get(f"/v1/events?after={event['cursor']}"))) == len(kept)
@@ -132,7 +126,6 @@ def test_a_page_of_a_confined_reader_goes_on_behind_what_it_may_not_see(tenant: 
     factories.submit(tenant, queue_id=other)
     for _ in range(3):
         factories.submit(tenant)
-    place_events(tenant)
     caller = Caller.of(tenant, queue_ids=[other])
     page = caller.get("/v1/events")
     assert [event["queue_id"] for event in items(page)] == [other]
@@ -156,7 +149,6 @@ def test_a_cursor_of_another_namespace_is_400(caller: Caller, foreign_caller: Ca
 def test_an_empty_page_is_kept_back_and_a_full_one_is_not(caller: Caller, tenant: Tenant):
     node = {waits.ENVIRON_ENABLED: True}
     factories.submit(tenant)
-    place_events(tenant)
     full = caller.get("/v1/events?wait_ms=5000", **node).expect(200)
     assert waits.HEADER not in full.headers
     path = f"/v1/events?wait_ms=5000&after={full.data['next_cursor']}"
@@ -169,7 +161,6 @@ def test_an_empty_page_is_kept_back_and_a_full_one_is_not(caller: Caller, tenant
     }
     assert long_polls.parse_wait(held.headers[waits.HEADER]).key == ("events", tenant.namespace_id)
     factories.submit(tenant)
-    place_events(tenant)
     wait = json.loads(held.headers[waits.HEADER])
     woken = caller.get(path, **node, **{waits.ENVIRON_WAIT: {**wait, "final": False}})
     assert types(woken) == ["ACCEPTED"]

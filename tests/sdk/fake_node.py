@@ -78,7 +78,7 @@ class FakeNode:
         self.capacity = 0
         self.draining = False
         self.cancel_in_renewal: set[str] = set()
-        self.lose: set[str] = set()  # attempts that are LOST in every answer
+        self.lost: set[str] = set()  # attempts that are LOST in every answer
         self.protocol_errors: list[str] = []
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
@@ -123,6 +123,12 @@ class FakeNode:
 
     def do(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_SECONDS)
+
+    def lose(self, attempt_id: str) -> None:
+        """The lease of a running attempt ends."""
+        self.lost.add(attempt_id)
+        for session in self.sessions.values():
+            session.attempts.pop(attempt_id, None)
 
     def push(self, text: str) -> None:
         """Send a frame on the current connection."""
@@ -324,7 +330,7 @@ class FakeNode:
 
     def _holder(self, item: wire.HeldItem) -> Held | None:
         held = self.all.get(item.attempt_id)
-        if held is None or held.token != item.fencing_token or item.attempt_id in self.lose:
+        if held is None or held.token != item.fencing_token or item.attempt_id in self.lost:
             return None
         return held
 

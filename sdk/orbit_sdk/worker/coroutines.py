@@ -14,7 +14,9 @@ class CoroutineLoop:
     def __init__(self, *, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None] | None] = {}  # None: made, but not begun
+        self._kept: set[asyncio.Task[None]] = set()
+        self._cancelled: set[str] = set()  # asked to stop before they began
 
     def submit(self, key: str, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run `coroutine`, which must not raise, under `key`."""
@@ -33,13 +35,31 @@ class CoroutineLoop:
         loop.run_forever()
 
     def _start(self, key: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks[key] = None
+        task = asyncio.get_running_loop().create_task(self._see_through(key, coroutine))
+        self._kept.add(task)  # the loop itself holds tasks only weakly
+        task.add_done_callback(self._kept.discard)
+
+    async def _see_through(self, key: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.current_task()
         self._tasks[key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(key, None))
+        if key in self._cancelled and task is not None:
+            # A task that is cancelled before its first step never takes it, and nobody would report the attempt. This
+            # way the handler begins and is cancelled where it first waits.
+            self._cancelled.discard(key)
+            task.cancel()
+        try:
+            await coroutine
+        finally:
+            del self._tasks[key]
 
     def _cancel(self, key: str) -> None:
-        task = self._tasks.get(key)
-        if task is not None:
+        if key not in self._tasks:
+            return
+        task = self._tasks[key]
+        if task is None:
+            self._cancelled.add(key)
+        else:
             task.cancel()
 
     def stop(self) -> None:

@@ -185,8 +185,19 @@ def _dataclass(value: Any, annotation: Any, place: str) -> Any:
 def _typed_dict(value: Any, annotation: Any, place: str) -> Any:
     members = _of_type(value, dict, place)
     hints = _hints(annotation)
-    _check_members(members, known=set(hints), required=set(annotation.__required_keys__), place=place)
+    _check_members(members, known=set(hints), required=_required_keys(annotation), place=place)
     return {name: _convert(item, hints[name], f"{place}.{name}") for name, item in members.items()}
+
+
+def _required_keys(annotation: Any) -> set[str]:
+    """`__required_keys__`, which misses NotRequired where a module postpones the evaluation of its annotations."""
+    required = set(annotation.__required_keys__)
+    for name, hint in typing.get_type_hints(annotation, include_extras=True).items():
+        if typing.get_origin(hint) is typing.NotRequired:
+            required.discard(name)
+        elif typing.get_origin(hint) is typing.Required:
+            required.add(name)
+    return required
 
 
 def _check_members(members: Mapping[str, Any], *, known: set[str], required: set[str], place: str) -> None:

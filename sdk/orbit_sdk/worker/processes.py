@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
@@ -125,42 +126,42 @@ def _serve(pipe: Connection, credentials: Credentials | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     publisher = None if credentials is None else ChildPublisher(credentials)
     lock = threading.Lock()
-    current: list[_ChildContext] = []
-    jobs: list[_Job] = []
-    arrived = threading.Semaphore(0)
-
-    def listen() -> None:
-        while True:
-            try:
-                said = pipe.recv()
-            except (EOFError, OSError):
-                os._exit(0)  # the worker is gone or done with this child; whatever still runs has nobody to report to
-            except Exception as error:  # the handler's module cannot be imported here
-                message = clean_message(f"the handler cannot be loaded in its process: {error}")
-                said = Report("FAILED", code="HANDLER_NOT_LOADED", message=message)
-                with lock:
-                    pipe.send(said)
-                continue
-            if isinstance(said, _Job):
-                jobs.append(said)
-                arrived.release()
-            elif current:
-                current[0]._cancel(said)
-
-    threading.Thread(target=listen, daemon=True).start()
+    jobs: queue.SimpleQueue[tuple[_Job, _ChildContext]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(pipe, lock, publisher, jobs), daemon=True).start()
     while True:
-        arrived.acquire()
-        job = jobs.pop()
-        context = _ChildContext(
-            pipe,
-            lock,
-            attempt_id=job.attempt_id,
-            fencing_token=job.fencing_token,
-            task=OfferedTask(job.task),
-            publisher=publisher,
-        )
-        current[:] = [context]
+        job, context = jobs.get()
         report = execute(job.handler, context, with_traceback=job.with_traceback)
-        current.clear()
         with lock:
             pipe.send(report)
+
+
+def _listen(
+    pipe: Connection,
+    lock: threading.Lock,
+    publisher: ChildPublisher | None,
+    jobs: queue.SimpleQueue[tuple[_Job, _ChildContext]],
+) -> None:
+    """Take jobs in, and tell the context of the newest one when it should stop, also before it has begun."""
+    context: _ChildContext | None = None
+    while True:
+        try:
+            said = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # the worker is gone or done with this child; whatever still runs has nobody to report to
+        except Exception as error:  # the handler's module cannot be imported here
+            message = clean_message(f"the handler cannot be loaded in its process: {error}")
+            with lock:
+                pipe.send(Report("FAILED", code="HANDLER_NOT_LOADED", message=message))
+            continue
+        if isinstance(said, _Job):
+            context = _ChildContext(
+                pipe,
+                lock,
+                attempt_id=said.attempt_id,
+                fencing_token=said.fencing_token,
+                task=OfferedTask(said.task),
+                publisher=publisher,
+            )
+            jobs.put((said, context))
+        elif context is not None:
+            context._cancel(said)

@@ -88,6 +88,7 @@ class WorkerProtocol:
         self.policy = Policy.AGED
         self.welcomed = False
         self.draining = False
+        self.drain_acknowledged = False
         self.drained = False
         self.node_drains = False
         self.paused = False
@@ -283,6 +284,8 @@ class WorkerProtocol:
             raise ProtocolViolation(f"{kind} answers a {sent.kind}")
         else:
             self._failures = 0
+            if kind == "draining":
+                self.drain_acknowledged = True
             if kind in _READERS:
                 items = message["items"]
                 if len(items) != len(sent.attempts):

@@ -27,7 +27,7 @@ from orbit_sdk.version import USER_AGENT
 from orbit_sdk.worker.attempts import Attempt
 from orbit_sdk.worker.context import Context, OfferedTask
 from orbit_sdk.worker.coroutines import CoroutineLoop
-from orbit_sdk.worker.events import Announcer
+from orbit_sdk.worker.events import Announcer, logger
 from orbit_sdk.worker.execution import execute, execute_coroutine
 from orbit_sdk.worker.handlers import Handler, Handlers, RunIn
 from orbit_sdk.worker.outcomes import Report
@@ -43,6 +43,10 @@ STUCK_SECONDS_MAX = 10.0  # a send that the peer does not take for so long is a 
 RECONNECT_SECONDS_MIN, RECONNECT_SECONDS_MAX = 0.1, 10.0
 VIOLATIONS_MAX = 3  # in a row: then it is no accident, and coming back only repeats it
 JOIN_SECONDS = 0.5
+TICK_SECONDS = 0.2
+DRAINED_SECONDS = (
+    1.0  # an idle worker waits so long for `drained`; the node may still wait for a lease that was given up
+)
 _REFUSING_STATUSES = frozenset({400, 401, 403})
 _CREDENTIAL_REFUSED, _FORBIDDEN, _PROTOCOL_ERROR, _TAKEN_OVER = 4401, 4403, 4400, 4409
 
@@ -92,6 +96,7 @@ class Runtime:
         self._reachable = True
         self._was_connected = False
         self._violations = 0
+        self._idle_since: float | None = None
 
     # -- Life
 
@@ -304,14 +309,18 @@ class Runtime:
                     return
 
     def _is_time_to_close(self) -> bool:
-        if self._leaving.is_set() or self._protocol.drained:
+        protocol = self._protocol
+        if self._leaving.is_set() or protocol.drained:
             return True
-        return self._protocol.node_drains and self._protocol.idle
+        if protocol.drain_acknowledged and protocol.idle and self._idle_since is None:
+            self._idle_since = time.monotonic()
+            self._loop.call_later(DRAINED_SECONDS, self._leave)
+        return protocol.node_drains and protocol.idle
 
     async def _tick(self) -> None:
         """What happens because time passes: renewals, heartbeats, dead connections."""
         while True:
-            await asyncio.sleep(min(1.0, self._protocol.lease_seconds / 15))
+            await asyncio.sleep(min(TICK_SECONDS, self._protocol.lease_seconds / 15))
             self._due.set()
             now = time.monotonic()
             stuck = self._sending_since is not None and now - self._sending_since > STUCK_SECONDS_MAX
@@ -324,7 +333,11 @@ class Runtime:
         """From a handler's thread: at most one wake-up of the loop for however many reports are ready."""
         if not self._awake:
             self._awake = True
-            self._loop.call_soon_threadsafe(self._gather)
+            try:
+                self._loop.call_soon_threadsafe(self._gather)
+            except RuntimeError:
+                # The worker has left; it said then that this attempt is left to its lease.
+                logger.debug("a handler ended after its worker had left")
 
     def _gather(self) -> None:
         self._awake = False  # before looking: what is put in after this wakes the loop again

@@ -15,7 +15,7 @@ from functools import partial
 from django.db.models import Count, Q
 
 from lifecycle_app.domain import transitions
-from lifecycle_app.domain.storage_nodes import Connected, connected_node_ids
+from lifecycle_app.domain.storage_nodes import Connected, connected_node_ids, is_current
 from lifecycle_app.limits import DELIVERY_BATCH
 from lifecycle_app.models import Delivery, LifecycleTask, OperationIntent
 from lifecycle_app.states import CommandAction, IntentState, StorageProtocol
@@ -137,6 +137,8 @@ def take_commands(connected: Connected, protocol: StorageProtocol) -> list[Comma
 
 def _take_in(tx: Tx, connected: Connected, protocol: StorageProtocol, gids: list[int]) -> list[Command]:
     reporter = connected.reporter
+    if not is_current(connected):
+        return []  # what is marked on a replaced connection would wait for the newer one for nothing
     intents = OperationIntent.objects.select_for_update().filter(namespace_id=reporter.namespace_id, gid__in=gids)
     commands: list[Command] = []
     for intent in intents.order_by("gid"):

@@ -93,6 +93,11 @@ def negotiated(connected: Connected, protocol: StorageProtocol) -> bool:
     return unit(run)
 
 
+def is_current(connected: Connected) -> bool:
+    """No newer connection has taken its place."""
+    return bool(_of(connected).exists())
+
+
 def disconnected(connected: Connected) -> None:
     """The connection ended. Nothing happens when a newer one has taken its place."""
     unit(lambda tx: _of(connected).update(connection_id=None, disconnected_at=tx.now_us, last_seen_at=tx.now_us))

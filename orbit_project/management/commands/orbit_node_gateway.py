@@ -11,7 +11,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from lifecycle_app.domain.ownership import Owner
-from lifecycle_app.parts import NODES, LifecyclePart
+from lifecycle_app.maintenance import NODES
+from lifecycle_app.parts import LifecyclePart
 from orbit_project.configuration import default_node_id
 from orbit_project.setting_values import Address, parse_address
 from tasks_app import ids

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.db import IntegrityError
 
@@ -21,7 +21,7 @@ from tasks_app import dialect, faults, ids, telemetry
 from tasks_app.columns import AUDIT_COLUMNS, EVENT_COLUMNS, RECORD_COLUMNS, TASK_INSERT_COLUMNS
 from tasks_app.domain import audit, quotas, resources
 from tasks_app.domain.audit import Actor
-from tasks_app.domain.tenancy import Principal, principal_of, principal_query
+from tasks_app.domain.tenancy import Principal, current, current_query, principal_of
 from tasks_app.errors import (
     ApplicationFull,
     FailedPrecondition,
@@ -37,6 +37,8 @@ from tasks_app.states import Action, EventType, Lane, Policy, TaskState
 from tasks_app.submission_request import SubmitRequest, resolve_times, semantic_fault, time_fault
 from tasks_app.transactions import CommitOutcomeUnknown, Tx, insert_statement, unit
 
+InSameUnit: TypeAlias = "Callable[[Tx, AcceptedTask], None]"
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -50,6 +52,9 @@ class Submission:
     replayed_from: str | None = None
     plan_id: str | None = None
     traceparent: str | None = None
+    # What belongs to the acceptance beside the task's own rows. Runs in the same unit, before they are written and
+    # before any other lock is taken but the key's; what it raises refuses the submission. Not run for a repeat.
+    in_same_unit: InSameUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,12 @@ class Accepted:
     task: AcceptedTask | None
 
 
-def accept(principal: Principal, submission: Submission, *, request_id: str | None = None) -> Accepted:
+def accept(
+    principal: Principal, submission: Submission, *, request_id: str | None = None, actor: Actor | None = None
+) -> Accepted:
     """Accepts a task, or returns the receipt of the key that it was accepted under before.
+
+    `actor` is who the audit names, where that is not the credential.
 
     Two simultaneous calls with one key make one task: the second waits for the first, and is the acceptance if the
     first rolls back. Raises a domain error for a refusal (nothing is written), Unavailable when the outcome cannot be
@@ -92,7 +101,8 @@ def accept(principal: Principal, submission: Submission, *, request_id: str | No
     """
     fault = semantic_fault(submission.request, principal.policy)
     try:
-        accepted = _accept_until_definite(principal, submission, fault, request_id)
+        actor = actor or Actor(ActorKind.CREDENTIAL, principal.credential_id, request_id)
+        accepted = _accept_until_definite(principal, submission, fault, actor)
     except CommitOutcomeUnknown as error:
         raise Unavailable() from error
     except OrbitError as error:
@@ -116,7 +126,7 @@ class _ReferenceMissing(Exception):
 
 
 def _accept_until_definite(
-    principal: Principal, submission: Submission, fault: OrbitError | None, request_id: str | None
+    principal: Principal, submission: Submission, fault: OrbitError | None, actor: Actor
 ) -> Accepted:
     references = _References(
         handler_ref=_known_handler(
@@ -126,7 +136,6 @@ def _accept_until_definite(
         if submission.request.resource_key is None
         else _known_resource(principal.namespace_id, submission.request.resource_key),
     )
-    actor = Actor(ActorKind.CREDENTIAL, principal.credential_id, request_id)
 
     def run(tx: Tx) -> Accepted:
         return _accept_in(tx, principal, submission, fault, references, actor)
@@ -142,7 +151,7 @@ def _accept_until_definite(
             _make_references(principal.namespace_id, submission.request, references)
         except IntegrityError as error:
             # Another request with the same key committed while this one waited: its receipt answers this one too.
-            if not _is_duplicate_key(error):
+            if not is_duplicate_key(error):
                 raise
 
 
@@ -157,13 +166,13 @@ def _accept_in(
     request = submission.request
     # One round trip: the credential as it is now, the receipt of the key, the queue and what is in it.
     credential_rows, record_rows, queue_rows = tx.queries(
-        principal_query(tx, asked_by.credential_id),
-        _record_query(tx, asked_by.namespace_id, submission),
+        current_query(tx, asked_by),
+        _record_query(tx, asked_by.namespace_id, submission.operation, submission.key),
         _queue_query(asked_by.namespace_id, request.queue_id),
     )
     principal = principal_of(tx, credential_rows)
     principal.require(submission.action)
-    receipt = _receipt_of(record_rows, submission)
+    receipt = _receipt_of(record_rows, submission.digest)
     if receipt is not None:
         principal.require_queue(receipt.queue_id)
         return Accepted(receipt, None)
@@ -173,30 +182,50 @@ def _accept_in(
     if (found := time_fault(request, tx.now_us)) is not None:
         raise found
     parent_priority = _parent_priority(tx, principal, request)
+    task = _shape(tx, principal, request, queue, parent_priority)
+    if submission.in_same_unit is not None:
+        submission.in_same_unit(tx, task)
     _refuse_if_full(queue)
     if references.handler_ref is None or (request.resource_key is not None and references.resource_ref is None):
         raise _ReferenceMissing
-    task = _shape(tx, principal, request, queue, parent_priority)
     _insert(tx, principal, submission, references, task, actor)
     faults.point("accept.before_commit")
     return Accepted(Receipt(task.task_id, request.queue_id, task.created_at, deduplicated=False), task)
 
 
-def _record_query(tx: Tx, namespace_id: str, submission: Submission) -> tuple[str, list[Any]]:
+def find_receipt(
+    principal: Principal, *, operation: Operation, action: Action, key: str, digest: bytes
+) -> Receipt | None:
+    """The receipt of a key, for a repeat whose request cannot be made up again. Raises IdempotencyConflict and what
+    the credential refuses.
+    """
+
+    def look(tx: Tx) -> Receipt | None:
+        now = current(tx, principal)
+        now.require(action)
+        receipt = _receipt_of(tx.rows(*_record_query(tx, now.namespace_id, operation, key)), digest)
+        if receipt is not None:
+            now.require_queue(receipt.queue_id)
+        return receipt
+
+    return unit(look)
+
+
+def _record_query(tx: Tx, namespace_id: str, operation: Operation, key: str) -> tuple[str, list[Any]]:
     """A locking read: it waits for a transaction that is still writing the key."""
     return (
         "SELECT digest, task_id, queue_id, created_at FROM orbit_idempotency_record"
         f" WHERE namespace_id = %s AND operation = %s AND idempotency_key = %s{dialect.for_update(tx.connection)}",
-        [namespace_id, submission.operation.value, submission.key],
+        [namespace_id, operation.value, key],
     )
 
 
-def _receipt_of(rows: Sequence[tuple[Any, ...]], submission: Submission) -> Receipt | None:
+def _receipt_of(rows: Sequence[tuple[Any, ...]], wanted: bytes) -> Receipt | None:
     """The receipt of the key, if it has one. Raises IdempotencyConflict when the key stands for other content."""
     if not rows:
         return None
     digest, task_id, queue_id, created_at = rows[0]
-    if bytes(digest) != submission.digest:
+    if bytes(digest) != wanted:
         raise IdempotencyConflict(
             details=[{"field": "idempotency_key", "reason": "was used with other content", "task_id": task_id}]
         )
@@ -331,7 +360,7 @@ def _insert(
         tx.after_commit(lambda: publish(hint))
 
 
-def _is_duplicate_key(error: IntegrityError) -> bool:
+def is_duplicate_key(error: IntegrityError) -> bool:
     """The unique key of idempotency records was hit; any other broken constraint is a fault of ours."""
     text = str(error)
     return "idempotency_key_unique" in text or "orbit_idempotency_record.idempotency_key" in text

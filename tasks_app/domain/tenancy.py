@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tasks_app import dialect, ids
 from tasks_app.domain import audit
@@ -80,6 +80,40 @@ def authenticate(token: str) -> Principal:
     with reading() as tx:
         sql, params = _principal_query(tx, "c.token_digest", token_digest(token))
         return principal_of(tx, tx.rows(sql, params), record_use=True)
+
+
+NO_CREDENTIAL: Final = ""
+_OPERATOR = (
+    "SELECT %s, n.namespace_id, n.application_id, n.policy, n.default_priority, %s, 1, NULL, NULL, NULL, {now}"
+    " FROM orbit_namespace n WHERE n.namespace_id = %s"
+)
+
+
+def operator_of(namespace_id: str) -> Principal:
+    """Whoever acts on a namespace without a credential of it: Orbit itself (a plan fires), a user of the admin site
+    whose rights were checked by the caller. Every action, every queue. Raises NotFound.
+    """
+    with reading() as tx:
+        rows = tx.rows(*_operator_query(tx, namespace_id))
+        if not rows:
+            raise NotFound("no such namespace")
+        return principal_of(tx, rows)
+
+
+def _operator_query(tx: Tx, namespace_id: str) -> tuple[str, list[Any]]:
+    return _OPERATOR.format(now=tx.now_sql), [NO_CREDENTIAL, " ".join(Action.values), namespace_id]
+
+
+def current_query(tx: Tx, principal: Principal) -> tuple[str, list[Any]]:
+    """The SELECT for the same principal as it is now, inside a unit; see `principal_of`."""
+    if principal.credential_id == NO_CREDENTIAL:
+        return _operator_query(tx, principal.namespace_id)
+    return principal_query(tx, principal.credential_id)
+
+
+def current(tx: Tx, principal: Principal) -> Principal:
+    """The same principal as it is now, inside a unit. Raises Unauthenticated when its credential is no longer valid."""
+    return principal_of(tx, tx.rows(*current_query(tx, principal)))
 
 
 def principal_again(tx: Tx, credential_id: str) -> Principal:

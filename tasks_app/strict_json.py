@@ -90,6 +90,12 @@ class Node:
         return self._text[self._start : self._end]
 
     @property
+    def plain(self) -> Any:
+        """The value as parsed, for readers of many small objects, to whom a node per member costs more than the parse.
+        A number is its text behind a mark that no string can begin with."""
+        return self._value
+
+    @property
     def size(self) -> int:
         """How many members or elements an object or array has."""
         return len(self._value)

@@ -16,11 +16,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from tasks_app.errors import InvalidArgument, OrbitError, PayloadTooLarge
 from tasks_app.ids import is_id
-from tasks_app.json_fields import Fields, read_object, read_string
+from tasks_app.json_fields import Fields, read_array, read_object, read_string
 from tasks_app.limits import (
     CAPACITY_MAX,
     CAPACITY_MIN,
@@ -45,7 +45,13 @@ PROTOCOL_VERSION: Final = 1
 SEQ_MAX: Final = 2**63 - 1
 _FENCING_TOKEN = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _FENCING_TOKEN_MAX: Final = 2**63 - 1
+_USUAL_TOKEN = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)  # surely within 63 bits
+_HELD_MEMBERS: Final = frozenset({"attempt_id", "fencing_token"})
+_FINISH_MEMBERS: Final = _HELD_MEMBERS | {"outcome"}
 _ECHO_LENGTH_MAX: Final = 64  # of an `attempt_id` that is none: the answer names it, and stays small
+
+
+_Item = TypeVar("_Item", bound="HeldItem")
 
 
 class Outcome(StrEnum):
@@ -274,24 +280,62 @@ def _drain(node: Node, seq: int) -> Drain:
 
 
 def _start(node: Node, seq: int) -> Start:
-    return Start(seq=seq, items=tuple(_held_item(item) for item in _items(node)))
+    return Start(seq=seq, items=_items(node, _usual_held_item, _held_item))
 
 
 def _release(node: Node, seq: int) -> Release:
-    return Release(seq=seq, items=tuple(_held_item(item) for item in _items(node)))
+    return Release(seq=seq, items=_items(node, _usual_held_item, _held_item))
 
 
 def _renew(node: Node, seq: int) -> Renew:
-    return Renew(seq=seq, items=tuple(_renew_item(item) for item in _items(node)))
+    return Renew(seq=seq, items=_items(node, _usual_renew_item, _renew_item))
 
 
 def _finish(node: Node, seq: int) -> Finish:
-    return Finish(seq=seq, items=tuple(_finish_item(item) for item in _items(node)))
+    return Finish(seq=seq, items=_items(node, _usual_finish_item, _finish_item))
 
 
-def _items(node: Node) -> list[Node]:
-    fields = read_object(node, required=("type", "seq", "items"))
-    return fields.required_elements("items", at_least=1, at_most=MESSAGE_ITEMS_MAX)
+def _items(node: Node, usual: Callable[[Any], _Item | None], general: Callable[[Node], _Item]) -> tuple[_Item, ...]:
+    """The items of a message. Nearly all are of one usual, faultless form, which is told from the plain value at a
+    fifth of the cost; `general` reads the others, and finds every fault."""
+    member = read_object(node, required=("type", "seq", "items")).required_node("items")
+    if member.kind == "array" and 1 <= member.size <= MESSAGE_ITEMS_MAX:
+        items = [usual(value) for value in member.plain]
+        if None not in items:
+            return tuple(item for item in items if item is not None)
+    elements = read_array(member, at_least=1, at_most=MESSAGE_ITEMS_MAX)
+    return tuple(usual(element.plain) or general(element) for element in elements)
+
+
+def _usual_holding(value: dict[str, Any]) -> tuple[str, int] | None:
+    attempt_id, token = value["attempt_id"], value["fencing_token"]
+    if not is_id(attempt_id) or type(token) is not str or _USUAL_TOKEN.fullmatch(token) is None:
+        return None
+    return attempt_id, int(token)
+
+
+def _usual_held_item(value: Any) -> HeldItem | None:
+    if type(value) is not dict or value.keys() != _HELD_MEMBERS:
+        return None
+    holding = _usual_holding(value)
+    return None if holding is None else HeldItem(*holding)
+
+
+def _usual_renew_item(value: Any) -> RenewItem | None:
+    if type(value) is not dict or value.keys() != _HELD_MEMBERS:
+        return None
+    holding = _usual_holding(value)
+    return None if holding is None else RenewItem(*holding, progress=None, progress_fault=None)
+
+
+def _usual_finish_item(value: Any) -> FinishItem | None:
+    """SUCCEEDED without a result."""
+    if type(value) is not dict or value.keys() - {"result"} != _FINISH_MEMBERS:
+        return None
+    holding = _usual_holding(value)
+    if holding is None or value["outcome"] != Outcome.SUCCEEDED or value.get("result") is not None:
+        return None
+    return FinishItem(*holding, Outcome.SUCCEEDED, "null", error=None, retryable=True, retry_after_ms=None, fault=None)
 
 
 def _held_item(node: Node) -> HeldItem:

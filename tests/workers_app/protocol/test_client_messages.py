@@ -329,8 +329,26 @@ def test_ids_and_tokens_that_orbit_never_issued_are_lost_and_spoil_no_other_item
     assert [item.lost for item in message.items] == [True, False]
 
 
-def test_the_largest_token_is_one() -> None:
-    assert one_start(held(fencing_token=str(2**63 - 1))).fencing_token == 2**63 - 1
+@pytest.mark.parametrize("token", [1, 10**18 - 1, 10**18, 2**63 - 1])
+def test_tokens_reach_to_63_bits(token: int) -> None:
+    assert one_start(held(fencing_token=str(token))).fencing_token == token
+
+
+def test_an_unusual_item_changes_nothing_for_the_usual_ones_beside_it() -> None:
+    usual = [succeeded(), succeeded(result=None), succeeded(attempt_id=OTHER_ATTEMPT_ID, fencing_token="12")]
+    alone = parse(with_items("finish", *usual))
+    mixed = parse(with_items("finish", usual[0], failed(), usual[1], succeeded(result=7), usual[2]))
+    assert isinstance(alone, Finish)
+    assert isinstance(mixed, Finish)
+    assert [mixed.items[place] for place in (0, 2, 4)] == list(alone.items)
+    assert mixed.items[3].result == "7"
+
+
+def test_escaped_names_and_values_are_read_as_what_they_mean() -> None:
+    text = (
+        f'{{"t\u0079pe":"st\u0061rt","seq":5,"items":[{{"attempt\u005fid":"{ATTEMPT_ID}","fencing_token":"\u0037"}}]}}'
+    )
+    assert parse_client_message(text) == Start(seq=5, items=(HeldItem(ATTEMPT_ID, 7),))
 
 
 def test_an_attempt_id_that_is_none_is_echoed_cut_short() -> None:

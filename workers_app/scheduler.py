@@ -202,8 +202,8 @@ class ClaimScheduler:
         self._advance(now)
         _, connection, line = self._running.pop(order.number)
         connection.last_full = claimed == order.limit
-        if not connection.last_full and not line.hinted:
-            line.promising = False
+        if not connection.last_full:
+            line.promising = line.promised
         if claimed is None:
             # Nobody knows why. Its next try is for the next cycle, so that a database in trouble is not stormed.
             connection.claims, connection.claims_cycle = self.limits.claims_per_cycle, self._cycle
@@ -211,7 +211,6 @@ class ClaimScheduler:
             connection.capacity = max(0, connection.capacity - claimed)
             if connection.urgent_capacity is not None:
                 connection.urgent_capacity = max(0, connection.urgent_capacity - claimed)
-            # A hint that came after the claim began may be about what the claim did not see.
             if (claimed == 0 or dry) and not line.hinted and line.alive:
                 self._remember_empty(line)
         self._turns.refresh([line])
@@ -249,7 +248,8 @@ class ClaimScheduler:
             if (resource_key and not line.resource_keys) or not set(scopes).issubset(_scopes_of(line)):
                 continue
             line.hinted = True
-            line.promising = line.promising or work_known
+            if work_known:
+                line.promising = line.promised = True
             self._forget_empty(line)
             self._turns.refresh([line])
 
@@ -331,7 +331,7 @@ class ClaimScheduler:
             counted=counted,
         )
         connection.freed = False
-        line.hinted = False
+        line.hinted = line.promised = False
         self._leave(connection)
         connection.standing = Standing.RUNNING
         self._running[order.number] = (order, connection, line)

@@ -86,7 +86,19 @@ class Line:
     """Connections that any claim would answer alike. It rests while it is `empty`, and is `promising` while a hint of
     work stands that no claim has used up."""
 
-    __slots__ = ("alive", "empty", "hinted", "key", "members", "paced", "pacing", "promising", "queue", "waiting")
+    __slots__ = (
+        "alive",
+        "empty",
+        "hinted",
+        "key",
+        "members",
+        "paced",
+        "pacing",
+        "promised",
+        "promising",
+        "queue",
+        "waiting",
+    )
 
     def __init__(self, key: LineKey, queue: Queue, pacing: Pacing) -> None:
         self.key = key
@@ -98,7 +110,8 @@ class Line:
         self.paced: dict[Connection, int] = {}
         self.empty = False
         self.promising = False
-        self.hinted = False  # since the last claim here began
+        self.hinted = False  # since the last claim here began: what it saw may be out of date
+        self.promised = False  # since then, a hint of known work
 
     @property
     def queue_ids(self) -> tuple[str, ...]:

@@ -117,7 +117,8 @@ class ModelScheduler:
         self.unqueued: list[tuple[ModelConnection, int]] = []
         self.empty: list[tuple[object, ...]] = []  # used longest ago first
         self.promising: set[tuple[object, ...]] = set()
-        self.hinted: set[tuple[object, ...]] = set()
+        self.hinted: set[tuple[object, ...]] = set()  # since the last claim there began
+        self.promised: set[tuple[object, ...]] = set()  # since then, with known work
         self.running: dict[int, tuple[ModelConnection, tuple[object, ...], int]] = {}  # order -> … limit
         self.cycle = 0
         self.round = 0
@@ -156,6 +157,7 @@ class ModelScheduler:
         self.empty = [key for key in self.empty if key in known]
         self.promising &= known
         self.hinted &= known
+        self.promised &= known
         for application in self.applications.values():
             queues = {key[:2] for key in known}
             application.queues = {key: value for key, value in application.queues.items() if key in queues}
@@ -188,6 +190,7 @@ class ModelScheduler:
             connection.claims += counted
             connection.freed = False
             self.hinted.discard(key)
+            self.promised.discard(key)
             connection.state = "running"
             self.round = max(application.round, self.round)
             application.round = self.round + 1
@@ -231,7 +234,7 @@ class ModelScheduler:
         number = next(n for n, (connection, _, _) in self.running.items() if connection.id == connection_id)
         connection, key, limit = self.running.pop(number)
         connection.last_full = claimed == limit
-        if not connection.last_full and key not in self.hinted:
+        if not connection.last_full and key not in self.promised:
             self.promising.discard(key)
         if claimed is None:
             connection.claims = self.limits.claims_per_cycle
@@ -263,6 +266,7 @@ class ModelScheduler:
                 self.hinted.add(key)
                 if known:
                     self.promising.add(key)
+                    self.promised.add(key)
                 if key in self.empty:
                     self.empty.remove(key)
 

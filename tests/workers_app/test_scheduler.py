@@ -419,6 +419,21 @@ def test_a_hint_without_known_work_clears_and_leaves_the_pace_alone() -> None:
     assert node.next() == []
 
 
+def test_hints_without_known_work_keep_no_promise_alive() -> None:
+    """On a busy node permits are freed during every claim; that must not let probing run free."""
+    node = Node()
+    node.connect("a", capacity=1000)
+    node.scheduler.clear(queue_id="app-q")
+    counted = []
+    for _ in range(10):
+        if not (orders := node.next()):
+            break
+        node.scheduler.clear(queue_id="app-q", work_known=False)
+        node.finish(orders[0], 1)
+        counted.append(orders[0].counted)
+    assert counted == [False, True, True, True, True]
+
+
 def test_sharing_an_empty_answer_costs_no_claim_of_the_cycle() -> None:
     node = Node()
     node.connect("a", capacity=1)

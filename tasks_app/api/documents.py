@@ -3,7 +3,6 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tasks_app.api.envelope import RawJson
@@ -12,6 +11,7 @@ from tasks_app.domain.queues import Queue
 from tasks_app.domain.statistics import QueueStatistics
 from tasks_app.domain.submission import Receipt
 from tasks_app.domain.task_reads import TaskView
+from tasks_app.domain.waiting import Waiting
 from tasks_app.instants import format_rfc3339
 from tasks_app.retries import RetryPolicy
 from tasks_app.states import Policy, RetryMode
@@ -20,7 +20,7 @@ from tasks_app.strict_json import parse_document
 Document = dict[str, Any]
 
 
-def task_document(task: TaskView, policy: Policy, *, waiting: Mapping[str, Any] | None = None) -> Document:
+def task_document(task: TaskView, policy: Policy, *, waiting: Waiting | None = None) -> Document:
     """A whole task. In an AGED namespace priority 0 is left out, in a STRICT one it is always shown."""
     whole = _task(task, policy)
     whole["payload"] = RawJson(task.payload or "null")
@@ -29,7 +29,7 @@ def task_document(task: TaskView, policy: Policy, *, waiting: Mapping[str, Any] 
     if task.error is not None:
         whole["error"] = RawJson(task.error)
     if waiting is not None:
-        whole["waiting"] = waiting
+        whole["waiting"] = waiting_document(waiting)
     return _present(whole)
 
 
@@ -50,6 +50,12 @@ def receipt_document(receipt: Receipt) -> Document:
         "created_at": format_rfc3339(receipt.created_at),
         "deduplicated": receipt.deduplicated,
     }
+
+
+def waiting_document(waiting: Waiting) -> Document:
+    """Instants in the detail are shown as times."""
+    detail = {name: format_rfc3339(value) if name.endswith("_at") else value for name, value in waiting.detail.items()}
+    return {"reason": waiting.reason.value, "detail": detail}
 
 
 def event_document(event: EventView, cursor: str) -> Document:
@@ -84,7 +90,8 @@ def queue_document(queue: Queue) -> Document:
     }
 
 
-def statistics_document(found: QueueStatistics, head_waiting: Mapping[str, Any] | None) -> Document:
+def statistics_document(found: QueueStatistics, head: Waiting | None) -> Document:
+    """`head` says why the first task waits; None where none does."""
     budget = found.start_budget
     return {
         "counts": dict(found.counts),
@@ -93,7 +100,7 @@ def statistics_document(found: QueueStatistics, head_waiting: Mapping[str, Any] 
         "running": found.running,
         "reserved": found.reserved,
         "start_budget": None if budget is None else {"left": budget.left, "next_at": format_rfc3339(budget.next_at)},
-        "head_waiting": head_waiting,
+        "head_waiting": None if head is None else {"task_id": found.head_task_id, **waiting_document(head)},
     }
 
 

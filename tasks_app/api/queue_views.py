@@ -14,7 +14,7 @@ from tasks_app.api.endpoints import Endpoint
 from tasks_app.api.openapi import CURSOR, LIMIT, Returns, operation
 from tasks_app.api.readings import integer_or_null, reason_of, revision_of
 from tasks_app.api.schema_components import page, ref, shown
-from tasks_app.domain import queues, statistics
+from tasks_app.domain import queues, statistics, waiting
 from tasks_app.domain.queues import QUEUE_SETTINGS, QueueSettings, StartRate
 from tasks_app.json_fields import Fields, read_integer, read_string
 from tasks_app.states import Action
@@ -147,7 +147,8 @@ class QueueStats(Endpoint):
     )
     def get(self, request: Request, queue_id: str) -> HttpResponse:
         found = statistics.of_queue(self.principal, queue_id)
-        return self.answer({"stats": statistics_document(found, None)})
+        head = None if found.head_task_id is None else waiting.why(found.head_task_id)
+        return self.answer({"stats": statistics_document(found, head)})
 
 
 def _settings(fields: Fields) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tasks_app import limits
 from tasks_app.api.errors import STATUS
+from tasks_app.domain.waiting import Reason
 from tasks_app.states import EventType, RetryPriority, TaskState
 
 Schema = dict[str, Any]
@@ -138,6 +139,10 @@ _OPTIONAL_OF_TASK: Final = (
 ).split()
 _LEFT_OUT_OF_SUMMARIES: Final = ("payload", "result", "waiting")
 
+_WAITING: Final[Mapping[str, Schema]] = {
+    "reason": {"type": "string", "enum": [reason.value for reason in Reason]},
+    "detail": {"type": "object", "description": "Who holds the permit, when the budget frees, how many are ahead, …"},
+}
 _BATCH_STATUSES: Final = ("ACCEPTED", "REJECTED", "UNKNOWN", "NOT_ATTEMPTED")
 
 COMPONENTS: Final[Mapping[str, Schema]] = {
@@ -197,7 +202,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
     "TaskError": shown(
         {"code": {"type": "string"}, "message": {"type": "string"}, "details": _ANY}, optional=["details"]
     ),
-    "Waiting": shown({"reason": {"type": "string"}, "detail": {}}, optional=["detail"]),
+    "Waiting": shown(_WAITING),
     "Task": shown(_SHOWN_TASK, optional=_OPTIONAL_OF_TASK),
     "TaskSummary": shown(
         {name: schema for name, schema in _SHOWN_TASK.items() if name not in _LEFT_OUT_OF_SUMMARIES},
@@ -286,7 +291,7 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
             "reserved": {"type": "integer"},
             "start_budget": nullable(shown({"left": {"type": "integer"}, "next_at": ref("Instant")})),
             "head_waiting": nullable(
-                shown({"task_id": ref("Id"), "reason": {"type": "string"}, "detail": {}}, optional=["detail"])
+                shown({"task_id": ref("Id"), **_WAITING}, description="Why the first task that is due is not claimed.")
             ),
         }
     ),

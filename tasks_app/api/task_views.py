@@ -19,7 +19,7 @@ from tasks_app.api.openapi import CURSOR, IDEMPOTENCY_KEY, LIMIT, WAIT_MS, Param
 from tasks_app.api.query import Query
 from tasks_app.api.readings import reason_of, revision_of
 from tasks_app.api.schema_components import integer, page, ref, shown
-from tasks_app.domain import batches, cancellation, reconciliation, task_reads
+from tasks_app.domain import batches, cancellation, reconciliation, task_reads, waiting
 from tasks_app.domain.batches import ItemResult, Verdict
 from tasks_app.domain.reconciliation import Decision
 from tasks_app.domain.submission import Submission, accept
@@ -180,7 +180,8 @@ class Task(Endpoint):
         wait_ms = self.query.integer("wait_ms", minimum=0, maximum=WAIT_MS_MAX)
         seen = self.query.integer("revision", minimum=0, maximum=_REVISION_MAX)
         task = task_reads.get(self.principal, task_id)
-        response = self.answer_unless_known({"task": task_document(task, self.principal.policy)})
+        reason = waiting.why(task_id) if task.waits else None
+        response = self.answer_unless_known({"task": task_document(task, self.principal.policy, waiting=reason)})
         if seen is None:
             seen = waits.at_arrival(self._http, "baseline")
         if seen is None:

@@ -357,6 +357,19 @@ def test_a_task_whose_time_has_come_counts_before_maintenance_moved_it(caller: C
     assert found["backlog_by_priority"] == {"0": 1}
 
 
+def test_the_head_of_a_queue_says_why_it_waits(caller: Caller, tenant: Tenant):
+    factories.submit(tenant, delay_ms=60_000)
+    assert stats(caller, tenant)["head_waiting"] is None
+    factories.submit(tenant)
+    urgent = factories.submit(tenant, priority=9, handler="other", resource_key="k")
+    factories.queues.pause(tenant.principal, tenant.queue_id, reason="no paper", actor=factories.SYSTEM)
+    assert stats(caller, tenant)["head_waiting"] == {
+        "task_id": urgent,
+        "reason": "QUEUE_PAUSED",
+        "detail": {"pause_reason": "no paper"},
+    }
+
+
 def test_times_are_shown_in_utc(caller: Caller):
     queue = make(caller)
     assert queue["created_at"] == format_rfc3339(parse_rfc3339(queue["created_at"]))

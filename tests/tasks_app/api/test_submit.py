@@ -47,7 +47,12 @@ def test_first_acceptance_is_201_with_location_task_and_receipt(caller: Caller):
     assert set(task) == SHOWN_AT_LEAST
     assert (task["state"], task["revision"], task["attempts"]) == ("READY", "1", 0)
     assert task["retry"] == {"mode": "NEVER"}
-    assert caller.task(task["task_id"]) == task
+    assert without_waiting(caller.task(task["task_id"])) == task
+
+
+def without_waiting(task: dict[str, Any]) -> dict[str, Any]:
+    """A look at one task adds why it waits; nothing else differs."""
+    return {name: value for name, value in task.items() if name != "waiting"}
 
 
 def test_every_member_that_was_given_is_shown(caller: Caller):
@@ -72,7 +77,7 @@ def test_every_member_that_was_given_is_shown(caller: Caller):
         "max_backoff_ms": 90_000,
         "multiplier": 2,
     }
-    assert caller.task(task["task_id"]) == task
+    assert without_waiting(caller.task(task["task_id"])) == task
 
 
 @pytest.mark.parametrize("payload", TEXTS, ids=["numbers", "strings", "null", "blanks", "5000 digits"])

@@ -78,6 +78,15 @@ def test_an_etag_answers_304_until_something_shown_changes(caller: Caller, tenan
         caller.get(path, HTTP_IF_NONE_MATCH=header).expect(200)
 
 
+def test_a_task_that_waits_says_why_and_a_list_does_not(caller: Caller, tenant: Tenant):
+    task_id = factories.submit(tenant, delay_ms=60_000)
+    task = caller.task(task_id)
+    assert task["waiting"] == {"reason": "NOT_DUE", "detail": {"available_at": task["available_at"]}}
+    assert "waiting" not in caller.get("/v1/tasks").data["items"][0]
+    factories.cancel(tenant, task_id)
+    assert "waiting" not in caller.task(task_id)
+
+
 # -- waiting
 
 

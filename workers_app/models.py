@@ -9,13 +9,13 @@ from __future__ import annotations
 from django.db import models
 
 from tasks_app import limits
-from tasks_app.fields import AsciiField, ExactTextField, IdField, InstantField, LongTextField
+from tasks_app.fields import ExactTextField, IdField, InstantField, LongTextField
 from tasks_app.models.constraints import exactly_when, in_range
 from tasks_app.models.tenancy import Namespace
 
 
 class WorkerSession(models.Model):
-    """One session of a worker. `connection_id` is the fence: only the connection that it names speaks for the session."""
+    """One session of a worker. Only the connection that `connection_id` names speaks for it."""
 
     session_id = IdField(primary_key=True, db_comment="32 hex digits, time-ordered")
     namespace = models.ForeignKey(

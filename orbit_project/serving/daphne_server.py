@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -27,6 +28,7 @@ from orbit_project.serving.http_channel import OrbitChannel, OrbitRequest
 from orbit_project.serving.refusals import Refusal
 from orbit_project.serving.websockets import Inbox, OrbitWebSocket, OrbitWebSocketFactory
 
+LISTEN_BACKLOG = 1024
 APPLICATION_CLOSE_SECONDS = 10  # what an application may still do after its connection is gone
 CLOSE_RESTART = 1012
 DAPHNE_HEADER = b"daphne-root-path"
@@ -82,19 +84,14 @@ class OrbitServer(Server):
 
     # -- Start and stop
 
-    def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Open the door; the address that was really bound. Raises OSError if it cannot be had.
-
-        Only inside the running loop.
-        """
-        try:
-            listening = reactor.listenTCP(port, OrbitFactory(self), interface=host, backlog=1024)
-        except Exception as error:
-            # Twisted has an error class of its own for this, with the OSError inside.
-            raise OSError(str(getattr(error, "socketError", error))) from error
-        self._ports.append(listening)
-        address = listening.getHost()
-        return address.host, address.port
+    def listen(self, listener: socket.socket) -> str:
+        """Open the door on a bound socket, which is taken over; the URL. Only inside the running loop."""
+        listener.setblocking(False)  # the flag is shared with the reactor's descriptor
+        listener.listen(LISTEN_BACKLOG)
+        self._ports.append(reactor.adoptStreamPort(listener.fileno(), listener.family, OrbitFactory(self)))
+        host, port = listener.getsockname()[:2]
+        listener.close()  # the reactor works on a descriptor of its own
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def serve(self, main: Callable[[], Awaitable[None]]) -> None:
         """Run the event loop until `main()` is done; what it raised is raised here."""

@@ -12,8 +12,8 @@ A second signal skips to step 4.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,9 @@ from orbit_project.serving.doors import API_WAITING_PER_THREAD
 from orbit_project.serving.http_front import HttpFront
 from orbit_project.serving.long_polls import Key, LongPolls, Wait
 from orbit_project.serving.pooled_wsgi import PooledWsgi, WsgiApplication
-from tasks_app import hints
+from workers_app.hint_relay import HintRelay
 from workers_app.pools import BoundedPool
+from workers_app.telemetry import POOLS
 
 ROLES = ("api", "workers", "nodes", "maintenance", "admin")
 FLUSH_SECONDS = 0.5  # for the last close frames and refusals to leave
@@ -63,8 +64,7 @@ class NodeOptions:
     """How one node is to run."""
 
     node_id: str
-    host: str
-    port: int
+    listener: socket.socket  # bound, not listening yet
     roles: Collection[str]
     drain_timeout_seconds: float
     api_pool_threads: int
@@ -82,6 +82,7 @@ class Node:
         wsgi_application: WsgiApplication,
         websocket_application: AsgiApplication,
         changed: Callable[[Sequence[Wait]], set[Key]],
+        relay: HintRelay,
         parts: Sequence[Part] = (),
         on_ready: Callable[[str], None] = lambda url: None,
     ) -> None:
@@ -89,6 +90,7 @@ class Node:
         self._parts = list(parts)
         self._on_ready = on_ready
         self._changed = changed
+        self._relay = relay
         threads = options.api_pool_threads
         self.api_pool = BoundedPool("orbit-api", threads=threads, waiting_max=threads * API_WAITING_PER_THREAD)
         self.server = OrbitServer(
@@ -104,11 +106,13 @@ class Node:
             is_draining=lambda: self.server.is_draining,
             reruns_max=max(1, threads // 2),
         )
+        relay.subscribe(self.long_polls.hint)
+        POOLS.add(self.api_pool.figures)
         self._stop_wanted = asyncio.Event()
         self._hurry = asyncio.Event()
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain. Raises OSError if the address cannot be had."""
+        """Serve until SIGTERM or SIGINT, then drain. What a part raises while it starts is raised here."""
         self.server.serve(self._main)
 
     async def _look(self, waits: Sequence[Wait]) -> set[Key]:
@@ -118,20 +122,19 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
-        undo = hints.subscribe(self._hint_from_any_thread(loop))
+        self._relay.start()
         started: list[Part] = []
         try:
             for part in self._parts:
                 await part.start()
                 started.append(part)
-            host, port = self.server.listen(self.options.host, self.options.port)
-            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            url = self.server.listen(self.options.listener)
             telemetry.node_ready(node_id=self.options.node_id, address=url, roles=",".join(self._roles()))
             self._on_ready(url)
             await self._stop_wanted.wait()
             await self._drain()
         finally:
-            undo()
+            self._relay.stop()
             for part in reversed(started):
                 await self._stop(part)
             await self._say_goodbye()
@@ -139,13 +142,6 @@ class Node:
 
     def _roles(self) -> list[str]:
         return [role for role in ROLES if role in self.options.roles]
-
-    def _hint_from_any_thread(self, loop: asyncio.AbstractEventLoop) -> Callable[[hints.Hint], None]:
-        def pass_on(hint: hints.Hint) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed: the node is gone
-                loop.call_soon_threadsafe(self.long_polls.hint, hint)
-
-        return pass_on
 
     def _signalled(self) -> None:
         if self._stop_wanted.is_set():

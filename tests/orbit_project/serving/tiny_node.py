@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -230,11 +231,15 @@ def main() -> None:
 
     from orbit_project.serving.node import Node, NodeOptions
 
+    from workers_app.hint_relay import HintRelay
+
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", int(options.get("port", 0))))
     node = Node(
         NodeOptions(
             node_id="tiny",
-            host="127.0.0.1",
-            port=int(options.get("port", 0)),
+            listener=listener,
             roles=os.environ.get("TINY_ROLES", "api,admin").split(","),
             drain_timeout_seconds=options.get("drain", 10),
             api_pool_threads=int(options.get("threads", 4)),
@@ -244,6 +249,7 @@ def main() -> None:
         wsgi_application=get_wsgi_application(),
         websocket_application=websocket,
         changed=changed,
+        relay=HintRelay(),
         parts=[StubbornPart()],
         on_ready=lambda url: print(f"ready {url}", flush=True),
     )

@@ -8,7 +8,8 @@
     any other error                      rolled back, raised
 
 A unit that failed in any way leaves nothing behind: `fn` must have no effect outside the database but
-`tx.after_commit`.
+`tx.after_commit`. A statement that failed dooms the unit even if `fn` goes on: a lock wait that timed out, for one,
+took back that statement alone, and half a unit must never be committed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, Error, InterfaceError, OperationalError, connections, transaction
 
 from tasks_app import dialect, telemetry
 from tasks_app.instants import process_now_us
@@ -54,6 +55,7 @@ class Tx:
         self._cursor = self.connection.cursor()
         self._now_us: int | None = None
         self._after_commit: list[Callable[[], None]] = []
+        self._failure: Error | None = None
         self.is_mysql = dialect.is_mysql(self.connection)
 
     @property
@@ -87,8 +89,12 @@ class Tx:
     def _one(self, sql: str, params: Sequence[Any], read: Callable[[], T]) -> T:
         if self.is_mysql and self.connection.begin_pending:
             return self._send([(sql, params)], read)[0]
-        self._cursor.execute(sql, params)
-        return read()
+        try:
+            self._cursor.execute(sql, params)
+            return read()
+        except Error as error:
+            self._failure = error
+            raise
 
     def queries(self, *queries: tuple[str, Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
         """The rows of several SELECTs, in one round trip where the driver allows it."""
@@ -113,12 +119,16 @@ class Tx:
         begin = self.connection.take_begin()
         if begin:
             texts.insert(0, "START TRANSACTION")
-        self._cursor.execute("; ".join(texts), [value for _, params in statements for value in params])
-        if begin:
-            self._cursor.nextset()
-        answers = [read()]
-        while self._cursor.nextset():
-            answers.append(read())
+        try:
+            self._cursor.execute("; ".join(texts), [value for _, params in statements for value in params])
+            if begin:
+                self._cursor.nextset()
+            answers = [read()]
+            while self._cursor.nextset():
+                answers.append(read())
+        except Error as error:
+            self._failure = error
+            raise
         return answers
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -128,6 +138,13 @@ class Tx:
 
     def after_commit(self, action: Callable[[], None]) -> None:
         self._after_commit.append(action)
+
+    def require_sound(self) -> None:
+        """Raises what a statement of this unit failed with, if `fn` did not."""
+        if self._failure is not None:
+            raise self._failure
+        if self.connection.needs_rollback:
+            raise transaction.TransactionManagementError("a statement of the unit failed: nothing of it is committed")
 
     def run_after_commit(self) -> None:
         for action in self._after_commit:
@@ -141,7 +158,8 @@ def insert_statement(table: str, columns: Sequence[str], rows: Sequence[Sequence
 
 
 # SQLite lets one writer in and makes the others poll for it; a lock of our own keeps this process's threads in line.
-_sqlite_writer = threading.Lock()
+# Reentrant, so that a unit inside a unit is refused by `durable` and does not wait for itself.
+_sqlite_writer = threading.RLock()
 
 
 def unit(fn: Callable[[Tx], T], *, on_unknown: Callable[[], T] | None = None) -> T:
@@ -161,9 +179,8 @@ def unit(fn: Callable[[Tx], T], *, on_unknown: Callable[[], T] | None = None) ->
             with _writer(connection), transaction.atomic(using=DATABASE, durable=True):
                 tx = Tx()
                 result = fn(tx)
+                tx.require_sound()
                 committing = True
-            tx.run_after_commit()
-            return result
         except (OperationalError, InterfaceError) as error:
             code = error_code(error)
             if code in ROLLED_BACK_CODES or _is_sqlite_locked(error):
@@ -182,6 +199,10 @@ def unit(fn: Callable[[Tx], T], *, on_unknown: Callable[[], T] | None = None) ->
             else:
                 raise
             time.sleep(_backoff_seconds(attempt))
+        else:
+            # Outside the `try`: whatever goes wrong now, the commit has happened and must not be run again.
+            tx.run_after_commit()
+            return result
     raise AssertionError("unreachable: the last try returns or raises")
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import DEFAULT_DB_ALIAS, connection
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.test.utils import setup_databases, teardown_databases
 
 from tasks_app import faults
 from tasks_app.domain import submission
+from tests.support.mysql_proxy import MysqlProxy
 from tests.tasks_app import books
 from tests.tasks_app.factories import Tenant, make_tenant
 
@@ -19,7 +20,7 @@ from tests.tasks_app.factories import Tenant, make_tenant
 def empty_tables() -> None:
     """Deletes the rows of every table of tasks_app that has any; far cheaper than truncating all tables."""
     names = [model._meta.db_table for model in apps.get_app_config("tasks_app").get_models()]
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT " + ", ".join(f"EXISTS(SELECT 1 FROM {name})" for name in names))
         for name, has_rows in zip(names, cursor.fetchone(), strict=True):
             if has_rows:
@@ -110,3 +111,19 @@ def points(monkeypatch: pytest.MonkeyPatch) -> Points:
     armed = Points()
     monkeypatch.setattr(faults, "point", armed)
     return armed
+
+
+@pytest.fixture
+def proxy(database: None) -> Iterator[MysqlProxy]:
+    """A proxy between this process and the server; the verbs of the test go through it, its looks at rows too."""
+    settings = connection.settings_dict
+    real = {name: settings[name] for name in ("HOST", "PORT")}
+    unix_socket = real["HOST"] if real["HOST"].startswith("/") else None
+    with MysqlProxy(real["HOST"], int(real["PORT"] or 3306), unix_socket=unix_socket) as between:
+        connection.close()
+        settings.update(HOST=between.host, PORT=str(between.port))
+        try:
+            yield between
+        finally:
+            settings.update(real)
+            connection.close()

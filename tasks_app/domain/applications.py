@@ -187,7 +187,7 @@ def credentials(*, application: str | None = None, namespace: str | None = None)
         wanted = [("a.name = %s", application), ("n.name = %s", namespace)]
         clauses = [clause for clause, value in wanted if value is not None]
         rows = tx.rows(
-            "SELECT c.credential_id, c.token_prefix, a.name, n.name, c.actions, c.all_queues, c.created_at,"  # noqa: S608
+            "SELECT c.credential_id, c.token_prefix, a.name, n.name, c.actions, c.all_queues, c.created_at,"
             f" c.expires_at, c.revoked_at, c.last_used_at, c.rotated_to, {tx.now_sql} FROM orbit_credential c"
             " JOIN orbit_namespace n ON n.namespace_id = c.namespace_id"
             " JOIN orbit_application a ON a.application_id = n.application_id"

@@ -88,7 +88,7 @@ def _index(tx: Tx) -> str:
 
 def _has_unplaced(tx: Tx, namespace_id: str) -> bool:
     index = _index(tx)
-    sql = f"SELECT 1 FROM orbit_event{index} WHERE namespace_id = %s AND position IS NULL LIMIT 1"  # noqa: S608
+    sql = f"SELECT 1 FROM orbit_event{index} WHERE namespace_id = %s AND position IS NULL LIMIT 1"
     return tx.row(sql, [namespace_id]) is not None
 
 
@@ -102,7 +102,7 @@ def _unplaced(tx: Tx, namespace_id: str, limit: int) -> list[_Unplaced]:
     """
     index = _index(tx)
     first = tx.rows(
-        f"SELECT event_id FROM orbit_event{index} WHERE namespace_id = %s AND position IS NULL LIMIT {limit}",  # noqa: S608
+        f"SELECT event_id FROM orbit_event{index} WHERE namespace_id = %s AND position IS NULL LIMIT {limit}",
         [namespace_id],
     )
     if not first:
@@ -112,14 +112,14 @@ def _unplaced(tx: Tx, namespace_id: str, limit: int) -> list[_Unplaced]:
     found = {
         values[1]: _Unplaced(*values)
         for values in tx.rows(
-            f"SELECT {columns} FROM orbit_event"  # noqa: S608
+            f"SELECT {columns} FROM orbit_event"
             f" WHERE event_id IN ({dialect.placeholders(event_ids)}) AND position IS NULL",
             event_ids,
         )
     }
     task_ids = sorted({event.task_id for event in found.values()})
     for values in tx.rows(
-        f"SELECT {columns} FROM orbit_event"  # noqa: S608
+        f"SELECT {columns} FROM orbit_event"
         f" WHERE task_id IN ({dialect.placeholders(task_ids)}) AND event_id >= %s AND position IS NULL",
         [*task_ids, min(event_ids)],
     ):
@@ -148,7 +148,7 @@ def _place(positions: Sequence[tuple[str, int]]) -> tuple[str, list[object]]:
     """An event that retention deleted meanwhile leaves a gap, which no reader minds."""
     case, params = dialect.case_by_id("event_id", positions)
     sql = (
-        f"UPDATE orbit_event SET position = {case}"  # noqa: S608
+        f"UPDATE orbit_event SET position = {case}"
         f" WHERE event_id IN ({dialect.placeholders(positions)}) AND position IS NULL"
     )
     return sql, [*params, *(event_id for event_id, _ in positions)]

@@ -349,7 +349,7 @@ def _select(tx: Tx, principal: Principal, order: SelectionOrder) -> list[str]:
             return []
         where += f" AND handler_ref IN ({dialect.placeholders(refs)})"
         params += [ref for (ref,) in refs]
-    rows = tx.rows(f"SELECT task_id FROM orbit_task WHERE {where} ORDER BY task_id LIMIT {order.limit}", params)  # noqa: S608
+    rows = tx.rows(f"SELECT task_id FROM orbit_task WHERE {where} ORDER BY task_id LIMIT {order.limit}", params)
     return [task_id for (task_id,) in rows]
 
 

@@ -9,7 +9,7 @@ export PATH := /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-fast check format doctor env pins settings-page schemas
+.PHONY: help demo run test test-fast check format doctor env pins settings-page schemas fold-migrations
 
 help:
 	@echo "make demo       from nothing to tasks running, in one minute; leaves nothing running"
@@ -52,3 +52,7 @@ settings-page:
 
 schemas: env
 	@ORBIT_DEBUG=1 .venv/bin/python -m tools.schemas --write
+
+fold-migrations: env
+	@ORBIT_DEBUG=1 .venv/bin/python -m tools.fold_migration
+	@.venv/bin/ruff check -q --fix --select I */migrations && .venv/bin/ruff format -q */migrations

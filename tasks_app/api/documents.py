@@ -3,9 +3,12 @@ out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tasks_app.api.envelope import RawJson
+from tasks_app.domain import batches
+from tasks_app.domain.batches import ItemResult, Verdict
 from tasks_app.domain.event_reads import EventView
 from tasks_app.domain.queues import Queue
 from tasks_app.domain.statistics import QueueStatistics
@@ -50,6 +53,24 @@ def receipt_document(receipt: Receipt) -> Document:
         "created_at": format_rfc3339(receipt.created_at),
         "deduplicated": receipt.deduplicated,
     }
+
+
+def batch_item_document(index: int, result: ItemResult) -> Document:
+    """One result of a batch (1.3): members that do not belong to its status are absent."""
+    item: Document = {"index": index, "status": result.verdict.value}
+    if result.receipt is not None:
+        item["receipt"] = receipt_document(result.receipt)
+    elif result.error is not None:
+        item["error"] = result.error.as_json()
+    else:
+        item["error"] = {"code": batches.STOPPED_CODE, "message": batches.STOPPED_MESSAGE}
+    return item
+
+
+def batch_document(items: Sequence[Document], results: Sequence[ItemResult]) -> Document:
+    """The results with the count of each status: a plain 200 must not look as if everything had been accepted."""
+    summary = {verdict.value.lower(): sum(result.verdict is verdict for result in results) for verdict in Verdict}
+    return {"items": list(items), "summary": summary}
 
 
 def waiting_document(waiting: Waiting) -> Document:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tasks_app import limits
 from tasks_app.api.errors import STATUS
 from tasks_app.domain.waiting import Reason
-from tasks_app.states import EventType, RetryPriority, TaskState
+from tasks_app.states import REPLAYABLE, EventType, RetryPriority, TaskState
 
 Schema = dict[str, Any]
 
@@ -144,6 +144,14 @@ _WAITING: Final[Mapping[str, Schema]] = {
     "detail": {"type": "object", "description": "Who holds the permit, when the budget frees, how many are ahead, …"},
 }
 _BATCH_STATUSES: Final = ("ACCEPTED", "REJECTED", "UNKNOWN", "NOT_ATTEMPTED")
+_BATCH_ITEM: Final[Mapping[str, Schema]] = {
+    "index": {"type": "integer", "minimum": 0},
+    "status": {"type": "string", "enum": list(_BATCH_STATUSES)},
+    "receipt": ref("Receipt"),
+    "error": ref("Error"),
+}
+_BATCH_SUMMARY: Final = shown({status.lower(): {"type": "integer"} for status in _BATCH_STATUSES})
+_REPLAYABLE: Final = sorted(state.value for state in REPLAYABLE)
 
 COMPONENTS: Final[Mapping[str, Schema]] = {
     "Id": {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "32 lower-case hex digits."},
@@ -218,20 +226,32 @@ COMPONENTS: Final[Mapping[str, Schema]] = {
         }
     ),
     "Accepted": shown({"task": nullable(ref("Task")), "receipt": ref("Receipt")}),
-    "BatchItem": shown(
+    "BatchItem": shown(_BATCH_ITEM, optional=["receipt", "error"]),
+    "BatchResult": shown({"items": listed(ref("BatchItem")), "summary": _BATCH_SUMMARY}),
+    "ReplayRequest": closed(
         {
-            "index": {"type": "integer", "minimum": 0},
-            "status": {"type": "string", "enum": list(_BATCH_STATUSES)},
-            "receipt": ref("Receipt"),
-            "error": ref("Error"),
-        },
-        optional=["receipt", "error"],
-    ),
-    "BatchResult": shown(
-        {
-            "items": listed(ref("BatchItem")),
-            "summary": shown({status.lower(): {"type": "integer"} for status in _BATCH_STATUSES}),
+            "priority": integer(limits.STRICT_PRIORITY_MIN, limits.STRICT_PRIORITY_MAX),
+            "delay_ms": integer(0, _HORIZON),
         }
+    ),
+    "ReplaySelection": closed(
+        {
+            "queue_id": ref("Id"),
+            "states": {**listed({"type": "string", "enum": _REPLAYABLE}), "minItems": 1, "maxItems": len(_REPLAYABLE)},
+            "handler": {"type": "string"},
+            "limit": integer(limits.REPLAY_LIMIT_MIN, limits.REPLAY_LIMIT_MAX),
+            "priority": integer(limits.STRICT_PRIORITY_MIN, limits.STRICT_PRIORITY_MAX),
+        },
+        required=["queue_id", "limit"],
+    ),
+    "ReplayResult": shown(
+        {
+            "items": listed(shown({**_BATCH_ITEM, "source_task_id": ref("Id")}, optional=["receipt", "error"])),
+            "summary": _BATCH_SUMMARY,
+        }
+    ),
+    "DismissRequest": closed(
+        {"revision": ref("Revision"), "reason": text(1, limits.REASON_LENGTH_MAX)}, required=["revision", "reason"]
     ),
     "Event": shown(
         {

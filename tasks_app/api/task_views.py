@@ -13,17 +13,22 @@ from tasks_app.api import waits
 from tasks_app.api.bodies import Body
 from tasks_app.api.context import header_values
 from tasks_app.api.cursors import seal, unseal
-from tasks_app.api.documents import Document, receipt_document, task_document, task_summary
+from tasks_app.api.documents import (
+    batch_document,
+    batch_item_document,
+    receipt_document,
+    task_document,
+    task_summary,
+)
 from tasks_app.api.endpoints import Endpoint
 from tasks_app.api.openapi import CURSOR, IDEMPOTENCY_KEY, LIMIT, WAIT_MS, Parameter, Returns, operation
 from tasks_app.api.query import Query
 from tasks_app.api.readings import reason_of, revision_of
 from tasks_app.api.schema_components import integer, page, ref, shown
 from tasks_app.domain import batches, cancellation, reconciliation, task_reads, waiting
-from tasks_app.domain.batches import ItemResult, Verdict
 from tasks_app.domain.reconciliation import Decision
-from tasks_app.domain.submission import Submission, accept
-from tasks_app.domain.task_reads import TaskFilter
+from tasks_app.domain.submission import Receipt, Submission, accept
+from tasks_app.domain.task_reads import TaskFilter, TaskView
 from tasks_app.errors import InvalidArgument, NotFound, PayloadTooLarge
 from tasks_app.json_fields import Fields, read_string
 from tasks_app.limits import (
@@ -47,13 +52,42 @@ _TASK: Final = shown({"task": ref("Task")})
 _INSTANT: Final = {"type": "string", "format": "date-time"}
 
 
-class _Submitting(Endpoint):
-    def _submission(self, key: str, submit: SubmitRequest) -> Submission:
+ACCEPTED_ANSWERS: Final = {
+    201: Returns(ref("Accepted"), "Accepted now.", {"Location": "The task."}),
+    200: Returns(ref("Accepted"), "Accepted before under this key. `task` is null once it was pruned."),
+}
+
+
+class AcceptingEndpoint(Endpoint):
+    """Answers with a receipt."""
+
+    def accepted(self, receipt: Receipt, task: TaskView | None) -> HttpResponse:
+        """`task` None is looked for: a repeat shows the task as it is now, if it is still kept."""
+        task = task or task_reads.find(self.principal, receipt.task_id)
+        data = {
+            "task": None if task is None else task_document(task, self.principal.policy),
+            "receipt": receipt_document(receipt),
+        }
+        if receipt.deduplicated:
+            return self.answer(data)
+        return self.answer(data, status=201, headers={"Location": f"/v1/tasks/{receipt.task_id}"})
+
+    def submission(self, key: str, submit: SubmitRequest) -> Submission:
         content = digest(submit, self.principal.policy)
         return Submission(key=key, request=submit, digest=content, traceparent=self.context.traceparent)
 
 
-class Tasks(_Submitting):
+class SteeringEndpoint(Endpoint):
+    """POST …:verb on one task; answers with the task as it is afterwards."""
+
+    def shown(self, task_id: str) -> HttpResponse:
+        task = task_reads.find(self.principal, task_id)
+        if task is None:
+            raise NotFound("the task was changed, and pruned before it could be shown")
+        return self.answer({"task": task_document(task, self.principal.policy)})
+
+
+class Tasks(AcceptingEndpoint):
     @operation(
         "submit_task",
         action=Action.TASKS_SUBMIT,
@@ -64,26 +98,14 @@ class Tasks(_Submitting):
         body=Body.REQUIRED,
         body_schema="TaskRequest",
         parameters=[IDEMPOTENCY_KEY],
-        answers={
-            201: Returns(ref("Accepted"), "Accepted now.", {"Location": "The task."}),
-            200: Returns(ref("Accepted"), "Accepted before under this key. `task` is null once it was pruned."),
-        },
+        answers=ACCEPTED_ANSWERS,
         refusals=[404, 409],
     )
     def post(self, request: Request) -> HttpResponse:
         key = check_idempotency_key(header_values(self._http, "idempotency-key"))
         submit = read_task(self.sent_document)
-        accepted = accept(self.principal, self._submission(key, submit), request_id=self.context.request_id)
-        task = task_reads.as_accepted(accepted, submit)
-        if task is None:
-            task = task_reads.find(self.principal, accepted.receipt.task_id)
-        data = {
-            "task": None if task is None else task_document(task, self.principal.policy),
-            "receipt": receipt_document(accepted.receipt),
-        }
-        if accepted.receipt.deduplicated:
-            return self.answer(data)
-        return self.answer(data, status=201, headers={"Location": f"/v1/tasks/{accepted.receipt.task_id}"})
+        accepted = accept(self.principal, self.submission(key, submit), request_id=self.context.request_id)
+        return self.accepted(accepted.receipt, task_reads.as_accepted(accepted, submit))
 
     @operation(
         "list_tasks",
@@ -121,7 +143,7 @@ class Tasks(_Submitting):
         return self.answer({"items": items, "next_cursor": None if last is None else seal(binding, last)})
 
 
-class TaskBatch(_Submitting):
+class TaskBatch(AcceptingEndpoint):
     @operation(
         "submit_task_batch",
         action=Action.TASKS_SUBMIT,
@@ -142,18 +164,12 @@ class TaskBatch(_Submitting):
         is_gone = self._http.META.get("orbit.client_gone", lambda: False)
         results = batches.accept_all(
             self.principal,
-            [self._submission(key, submit) for key, submit in items],
+            [self.submission(key, submit) for key, submit in items],
             is_over=lambda: time.monotonic() >= ends_at or is_gone(),
             request_id=self.context.request_id,
         )
-        return self.answer(
-            {
-                "items": [_batch_item(index, result) for index, result in enumerate(results)],
-                "summary": {
-                    verdict.value.lower(): sum(result.verdict is verdict for result in results) for verdict in Verdict
-                },
-            }
-        )
+        documents = [batch_item_document(index, result) for index, result in enumerate(results)]
+        return self.answer(batch_document(documents, results))
 
 
 class Task(Endpoint):
@@ -192,17 +208,7 @@ class Task(Endpoint):
         return waits.hold(self._http, response, wait_ms=wait_ms, about=about)
 
 
-class _Steering(Endpoint):
-    """POST …:verb on one task; answers with the task as it is afterwards."""
-
-    def shown(self, task_id: str) -> HttpResponse:
-        task = task_reads.find(self.principal, task_id)
-        if task is None:
-            raise NotFound("the task was changed, and pruned before it could be shown")
-        return self.answer({"task": task_document(task, self.principal.policy)})
-
-
-class TaskCancel(_Steering):
+class TaskCancel(SteeringEndpoint):
     @operation(
         "cancel_task",
         action=Action.TASKS_CANCEL,
@@ -223,7 +229,7 @@ class TaskCancel(_Steering):
         return self.shown(task_id)
 
 
-class TaskReconcile(_Steering):
+class TaskReconcile(SteeringEndpoint):
     @operation(
         "reconcile_task",
         action=Action.TASKS_RECONCILE,
@@ -255,17 +261,6 @@ def _filter(query: Query) -> TaskFilter:
         created_to=query.instant("created_to"),
         dead=query.flag("dead"),
     )
-
-
-def _batch_item(index: int, result: ItemResult) -> Document:
-    item: Document = {"index": index, "status": result.verdict.value}
-    if result.receipt is not None:
-        item["receipt"] = receipt_document(result.receipt)
-    elif result.error is not None:
-        item["error"] = result.error.as_json()
-    else:
-        item["error"] = {"code": batches.STOPPED_CODE, "message": batches.STOPPED_MESSAGE}
-    return item
 
 
 def _verdict(fields: Fields) -> reconciliation.Verdict:

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path, re_path, register_converter
 from django.views.decorators.csrf import csrf_exempt
 
-from tasks_app.api import docs_views, event_views, queue_views, service_views, task_views
+from tasks_app.api import docs_views, event_views, queue_views, replay_views, service_views, task_views
 from tasks_app.api.errors import refusal_response
 from tasks_app.errors import NotFound
 
@@ -43,9 +43,12 @@ urlpatterns = [
     path("v1/openapi.json", docs_views.openapi),
     path("v1/tasks", task_views.Tasks.as_view()),
     path("v1/tasks:batch", task_views.TaskBatch.as_view()),
+    path("v1/tasks:replay", replay_views.TasksReplay.as_view()),
     path("v1/tasks/<segment:task_id>", task_views.Task.as_view()),
     path("v1/tasks/<segment:task_id>:cancel", task_views.TaskCancel.as_view()),
     path("v1/tasks/<segment:task_id>:reconcile", task_views.TaskReconcile.as_view()),
+    path("v1/tasks/<segment:task_id>:replay", replay_views.TaskReplay.as_view()),
+    path("v1/tasks/<segment:task_id>:dismiss", replay_views.TaskDismiss.as_view()),
     path("v1/tasks/<segment:task_id>/events", event_views.TaskEvents.as_view()),
     path("v1/events", event_views.Feed.as_view()),
     path("v1/queues", queue_views.Queues.as_view()),

@@ -75,6 +75,22 @@ CASES = [
         409,
         lambda c: {"revision": "1", "decision": "RETRY", "reason": "looked"},
     ),
+    Case("POST", "/v1/tasks/{task}:replay", Action.TASKS_REPLAY, 409, lambda c: {}, key="k"),
+    Case(
+        "POST",
+        "/v1/tasks:replay",
+        Action.TASKS_REPLAY,
+        200,
+        lambda c: {"queue_id": c.task_body()["queue_id"], "limit": 500},
+        key="k",
+    ),
+    Case(
+        "POST",
+        "/v1/tasks/{task}:dismiss",
+        Action.TASKS_REPLAY,
+        409,
+        lambda c: {"revision": "1", "reason": "looked"},
+    ),
     Case("GET", "/v1/events", Action.TASKS_READ, 200),
     Case("POST", "/v1/queues", Action.QUEUES_MANAGE, 201, lambda c: {"name": "another"}),
     Case("GET", "/v1/queues", Action.QUEUES_READ, 200),
@@ -355,10 +371,10 @@ def test_the_body_is_an_object(case: Case, caller: Caller):
 def test_an_action_whose_fields_are_all_optional_takes_an_empty_object_or_nothing(
     case: Case, caller: Caller, tenant: Tenant, task: str
 ):
-    optional = case.path.endswith((":pause", ":resume"))
+    optional = case.path.endswith((":pause", ":resume", "}:replay"))
     for content in (None, "{}"):
         answer = case.call(caller, task=task, queue=tenant.queue_id, content=content)
-        answer.expect(200 if optional else 400)
+        answer.expect(case.success if optional else 400)
 
 
 NO_STRICT_JSON = [

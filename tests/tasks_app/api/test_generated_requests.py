@@ -22,7 +22,7 @@ from tests.tasks_app.api.openapi_conformance import document
 from tests.tasks_app.factories import Tenant
 
 pytestmark = pytest.mark.slow
-TAGS = {"tasks", "events", "queues"}
+TAGS = {"tasks", "events", "queues", "dead letters"}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 

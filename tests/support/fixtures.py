@@ -65,7 +65,8 @@ class RunningOrbit:
 
 
 @contextlib.contextmanager
-def _site() -> Iterator[Site]:
+def make_site() -> Iterator[Site]:
+    """A migrated database with its credentials, for fixtures of other scopes than those below."""
     with private_database(f"site{next(_numbers)}") as url:
         manage(url, "migrate", "--verbosity", "0")
         yield Site(
@@ -79,7 +80,7 @@ def _site() -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def orbit_site() -> Iterator[Site]:
     """The shared server's database and credentials."""
-    with _site() as site:
+    with make_site() as site:
         yield site
 
 
@@ -93,7 +94,7 @@ def orbit_server(orbit_site: Site) -> Iterator[RunningOrbit]:
 @pytest.fixture
 def fresh_site() -> Iterator[Site]:
     """A database and credentials of the test's own."""
-    with _site() as site:
+    with make_site() as site:
         yield site
 
 

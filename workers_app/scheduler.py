@@ -128,7 +128,7 @@ class ClaimScheduler:
         connection = Connection(connection_id, application)
         self._connections[connection_id] = connection
         self._claimants[connection] = claimant
-        self._line_set(connection)
+        connection.line_sets = self._line_sets(connection, claimant)
 
     def unregister(self, connection_id: Hashable) -> None:
         """The connection is gone. A claim that is being run for it still takes its application's and the node's room
@@ -138,7 +138,7 @@ class ClaimScheduler:
             return
         connection.gone = True
         self._withdraw(connection)
-        for lines in connection.line_sets.values():
+        for lines in connection.line_sets:
             for line in lines:
                 self._leave_for_good(line)
         del self._claimants[connection]
@@ -170,7 +170,7 @@ class ClaimScheduler:
             self._queue(connection)
         elif connection.standing is not Standing.UNQUEUED:
             may_claim_again = connection.standing is Standing.PACED and not self._has_spent_its_claims(connection)
-            if may_claim_again or connection.lines != self._line_set(connection):
+            if may_claim_again or connection.lines != connection.lines_to_stand_in:
                 self._leave(connection)
                 self._enter(connection)
 
@@ -392,7 +392,7 @@ class ClaimScheduler:
         """Stand at the end of its lines."""
         paced = self._has_spent_its_claims(connection)
         connection.standing = Standing.PACED if paced else Standing.WAITING
-        connection.lines = self._line_set(connection)
+        connection.lines = connection.lines_to_stand_in
         ticket = next(self._tickets)
         if paced:
             self._paced[connection] = None
@@ -412,21 +412,19 @@ class ClaimScheduler:
 
     # -- Lines
 
-    def _line_set(self, connection: Connection) -> tuple[Line, ...]:
-        """The lines in which this connection is to stand now: one in a STRICT namespace, where a claim looks across all
-        queues of the session; one for each queue in an AGED one."""
-        claimant = self._claimants[connection]
-        strict = claimant.policy == Policy.STRICT
-        takes_urgent = connection.takes_urgent or not strict
-        lines = connection.line_sets.get(takes_urgent)
-        if lines is None:
-            asked = [tuple(sorted(claimant.queue_ids))] if strict else [(queue_id,) for queue_id in claimant.queue_ids]
-            lines = tuple(self._line(connection, queue_ids, takes_urgent) for queue_ids in dict.fromkeys(asked))
-            connection.line_sets[takes_urgent] = lines
-        return lines
+    def _line_sets(self, connection: Connection, claimant: Claimant) -> tuple[tuple[Line, ...], ...]:
+        """The lines for a connection that could take an urgent task, then those for one that could not.
 
-    def _line(self, connection: Connection, queue_ids: tuple[str, ...], takes_urgent: bool) -> Line:
-        claimant = self._claimants[connection]
+        In a STRICT namespace a claim looks across all queues of the session, so it is one line; in an AGED one it is
+        one line for each queue, and no slot is kept for normal work.
+        """
+        if claimant.policy == Policy.STRICT:
+            queue_set = tuple(sorted(claimant.queue_ids))
+            return tuple((self._line(connection, claimant, queue_set, takes_urgent),) for takes_urgent in (True, False))
+        queues = dict.fromkeys(claimant.queue_ids)
+        return (tuple(self._line(connection, claimant, (queue_id,), True) for queue_id in queues),)
+
+    def _line(self, connection: Connection, claimant: Claimant, queue_ids: tuple[str, ...], takes_urgent: bool) -> Line:
         key = (claimant.namespace_id, queue_ids, claimant.capabilities, claimant.resource_keys, takes_urgent)
         line = self._lines.get(key)
         if line is None:

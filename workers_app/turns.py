@@ -64,7 +64,7 @@ class Connection:
         self.standing = Standing.IDLE
         self.capacity = 0
         self.urgent_capacity: int | None = None
-        self.line_sets: dict[bool, tuple[Line, ...]] = {}  # by whether it could take an urgent task
+        self.line_sets: tuple[tuple[Line, ...], ...] = ((),)  # if it could take an urgent task; if it could not
         self.lines: tuple[Line, ...] = ()  # where it stands now
         self.claims = 0  # counted ones, in the cycle `claims_cycle`
         self.claims_cycle = -1
@@ -73,8 +73,8 @@ class Connection:
         self.gone = False
 
     @property
-    def takes_urgent(self) -> bool:
-        return self.urgent_capacity is None or self.urgent_capacity > 0
+    def lines_to_stand_in(self) -> tuple[Line, ...]:
+        return self.line_sets[-1 if self.urgent_capacity == 0 else 0]
 
     @property
     def has_work(self) -> bool:

@@ -89,14 +89,19 @@ class ModelConnection:
     last_full: bool = False
     freed: bool = False
     gone: bool = False
-    keys: list[tuple[object, ...]] = field(default_factory=list)
+    stands_in: list[tuple[object, ...]] = field(default_factory=list)
+
+    def keys(self, *, takes_urgent: bool) -> list[tuple[object, ...]]:
+        strict = self.who.policy == Policy.STRICT
+        sets = [tuple(sorted(self.who.queue_ids))] if strict else [(queue,) for queue in self.who.queue_ids]
+        rest = (self.who.capabilities, self.who.resource_keys, takes_urgent or not strict)
+        return [(self.who.namespace_id, queues, *rest) for queues in sets]
 
     def current_keys(self) -> list[tuple[object, ...]]:
-        strict = self.who.policy == Policy.STRICT
-        takes_urgent = not strict or self.urgent is None or self.urgent > 0
-        sets = [tuple(sorted(self.who.queue_ids))] if strict else [(queue,) for queue in self.who.queue_ids]
-        rest = (self.who.capabilities, self.who.resource_keys, takes_urgent)
-        return [(self.who.namespace_id, queues, *rest) for queues in sets]
+        return self.keys(takes_urgent=self.urgent is None or self.urgent > 0)
+
+    def all_keys(self) -> list[tuple[object, ...]]:
+        return list(dict.fromkeys(self.keys(takes_urgent=True) + self.keys(takes_urgent=False)))
 
 
 @dataclass(eq=False)
@@ -119,6 +124,7 @@ class ModelScheduler:
         self.promising: set[tuple[object, ...]] = set()
         self.hinted: set[tuple[object, ...]] = set()  # since the last claim there began
         self.promised: set[tuple[object, ...]] = set()  # since then, with known work
+        self.lines: dict[tuple[object, ...], int] = {}  # those that somebody may stand in -> since when
         self.running: dict[int, tuple[ModelConnection, tuple[object, ...], int]] = {}  # order -> … limit
         self.cycle = 0
         self.round = 0
@@ -134,12 +140,10 @@ class ModelScheduler:
         if who.application_id not in self.applications:
             self.applications[who.application_id] = ModelApplication(self.round + 1, self.tick())
         connection = self.connections[connection_id] = ModelConnection(connection_id, who)
-        self.know_queues(connection)
-
-    def know_queues(self, connection: ModelConnection) -> None:
-        application = self.applications[connection.who.application_id]
-        for key in connection.current_keys():
+        application = self.applications[who.application_id]
+        for key in connection.all_keys():
             application.queues.setdefault(key[:2], [application.turns, self.tick()])
+            self.lines.setdefault(key, self.tick())
 
     def unregister(self, connection_id: Hashable) -> None:
         connection = self.connections.pop(connection_id)
@@ -152,8 +156,8 @@ class ModelScheduler:
         busy = {connection.who.application_id for connection, _, _ in self.running.values()}
         names = {connection.who.application_id for connection in self.connections.values()}
         self.applications = {n: a for n, a in self.applications.items() if n in names | busy}
-        # A line lasts as long as a connection that has stood, or could stand, in it.
-        known = {key for c in self.connections.values() for key in (*c.keys, *c.current_keys())}
+        known = {key for connection in self.connections.values() for key in connection.all_keys()}
+        self.lines = {key: since for key, since in self.lines.items() if key in known}
         self.empty = [key for key in self.empty if key in known]
         self.promising &= known
         self.hinted &= known
@@ -175,8 +179,9 @@ class ModelScheduler:
         elif connection.state == "idle":
             self.queue(connection)
         elif connection.state == "placed":
-            moved = connection.current_keys() != connection.keys[-len(connection.current_keys()) :]
-            if moved or (connection.paced and not self.has_spent(connection)):
+            if connection.current_keys() != connection.stands_in or (
+                connection.paced and not self.has_spent(connection)
+            ):
                 self.enter(connection)
 
     def next(self, now: float, attempts: Mapping[str, int]) -> list[tuple[Hashable, object, int, bool]]:
@@ -234,7 +239,8 @@ class ModelScheduler:
         number = next(n for n, (connection, _, _) in self.running.items() if connection.id == connection_id)
         connection, key, limit = self.running.pop(number)
         connection.last_full = claimed == limit
-        if not connection.last_full and key not in self.promised:
+        same_line = self.lines.get(key, number) < number  # not one that came after the claim began
+        if not connection.last_full and key not in self.promised and same_line:
             self.promising.discard(key)
         if claimed is None:
             connection.claims = self.limits.claims_per_cycle
@@ -242,8 +248,7 @@ class ModelScheduler:
             connection.capacity = max(0, connection.capacity - claimed)
             if connection.urgent is not None:
                 connection.urgent = max(0, connection.urgent - claimed)
-            alive = any(key in (*c.keys, *c.current_keys()) for c in self.connections.values())
-            if (claimed == 0 or dry) and key not in self.hinted and alive:
+            if (claimed == 0 or dry) and key not in self.hinted and same_line:
                 self.empty.append(key)
                 del self.empty[: -self.limits.empty_answers_max]
         self.places.remove(connection)
@@ -256,7 +261,7 @@ class ModelScheduler:
     def clear(self, matches: Mapping[str, str], capability: Hashable | None, resource_key: bool, known: bool) -> None:
         for connection in self.connections.values():
             names = {"namespace": connection.who.namespace_id, "application": connection.who.application_id}
-            for key in {*connection.keys, *connection.current_keys()}:
+            for key in connection.all_keys():
                 if any(names.get(kind) != name for kind, name in matches.items() if kind != "queue"):
                     continue
                 if "queue" in matches and matches["queue"] not in key[1]:  # type: ignore[operator]
@@ -326,12 +331,11 @@ class ModelScheduler:
         connection.state = "idle"
 
     def enter(self, connection: ModelConnection) -> None:
-        self.know_queues(connection)
         connection.state = "placed"
         connection.paced = self.has_spent(connection)
         connection.ticket = self.tick()
         keys = connection.current_keys()
-        connection.keys = [key for key in connection.keys if key not in keys] + keys
+        connection.stands_in = keys
         for key in keys:
             if key in self.empty:
                 self.empty.remove(key)

@@ -275,11 +275,13 @@ def _parent_priority(tx: Tx, principal: Principal, request: SubmitRequest) -> in
     if request.parent_task_id is None:
         return None
     row = tx.row(
-        "SELECT state, fencing_token, priority FROM orbit_task WHERE task_id = %s AND namespace_id = %s"
+        "SELECT state, fencing_token, priority, lease_until FROM orbit_task WHERE task_id = %s AND namespace_id = %s"
         f"{dialect.for_update(tx.connection)}",
         [request.parent_task_id, principal.namespace_id],
     )
-    if row is None or row[0] != TaskState.RUNNING or str(row[1]) != request.parent_fencing_token:
+    current = row is not None and row[0] == TaskState.RUNNING and str(row[1]) == request.parent_fencing_token
+    # A lease that ran out is over even before a sweep has noticed.
+    if row is None or not current or row[3] <= tx.now_us:
         raise FailedPrecondition(
             "the parent is not running under this fencing token",
             details=[{"field": "parent_fencing_token", "reason": "is not the current token of a running parent"}],

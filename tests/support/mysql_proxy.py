@@ -1,8 +1,9 @@
 """A TCP proxy between a client and a MySQL server that can lose the answer to a COMMIT, before or after it took effect.
 
 It understands packet headers and COM_QUERY, no more, and sees every statement that makes something durable: COMMIT
-(alone or at the end of a script) and writes outside a transaction. For each it records the truth, that is whether the
-server said OK, so that a test or an auditor can compare what a client was told with what happened.
+(alone or at the end of a script), autocommit switched on in a transaction, and writes outside one. For each it records
+the truth, that is whether the server said OK, so that a test or an auditor can compare what a client was told with what
+happened.
 
     with MysqlProxy(host, port) as proxy:
         proxy.lose(Loss(When.AFTER))            # the next commit takes effect, its answer is lost
@@ -30,8 +31,10 @@ _CLIENT_COMPRESS, _CLIENT_SSL = 0x20, 0x800
 _MORE_RESULTS = 0x0008
 _COMMIT = re.compile(rb"(?:^|;)\s*COMMIT\s*;?\s*$", re.IGNORECASE)
 _BEGIN = re.compile(rb"^\s*(?:START\s+TRANSACTION|BEGIN)\b", re.IGNORECASE)
-_END = re.compile(rb"^\s*(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
-_WRITE = re.compile(rb"^\s*(?:INSERT|UPDATE|DELETE|REPLACE)\b|^\s*SET\s+autocommit\s*=\s*1", re.IGNORECASE)
+_MANUAL = re.compile(rb"^\s*SET\s+autocommit\s*=\s*0\b", re.IGNORECASE)
+_ROLLBACK = re.compile(rb"^\s*ROLLBACK\s*;?\s*$", re.IGNORECASE)
+_AUTOCOMMIT = re.compile(rb"^\s*SET\s+autocommit\s*=\s*1\b", re.IGNORECASE)
+_WRITE = re.compile(rb"^\s*(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
 
 class When(Enum):
@@ -56,15 +59,15 @@ class Loss:
 
 @dataclass(slots=True)
 class Commit:
-    """A statement that makes something durable. `committed` None: the server's answer is not known (yet)."""
+    """A statement that makes something durable: the end of a transaction, or (`autocommit`) a write outside one.
+
+    `committed` None: the server's answer is not known (yet).
+    """
 
     statement: bytes
+    autocommit: bool
     loss: Loss | None = None
     committed: bool | None = None
-
-    @property
-    def is_autocommit(self) -> bool:
-        return _COMMIT.search(self.statement) is None
 
 
 Policy = Callable[[Commit], Loss | None]
@@ -97,7 +100,7 @@ class MysqlProxy:
 
         def policy(commit: Commit) -> Loss | None:
             with lock:
-                if (commit.is_autocommit and not autocommit) or left[1] == 0:
+                if (commit.autocommit and not autocommit) or left[1] == 0:
                     return None
                 if left[0]:
                     left[0] -= 1
@@ -139,8 +142,8 @@ class MysqlProxy:
 
     # -- what the connections ask
 
-    def _decide(self, statement: bytes) -> Commit:
-        commit = Commit(statement)
+    def _decide(self, statement: bytes, *, autocommit: bool) -> Commit:
+        commit = Commit(statement, autocommit)
         policy = self.policy
         commit.loss = policy(commit) if policy is not None else None
         with self._lock:
@@ -188,6 +191,7 @@ class _Connection:
         self._client, self._server = client, server
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._in_transaction = False
+        self._manual = False  # autocommit is switched off
         self._expected: Commit | None = None  # the commit whose answer the server owes
 
     def start(self) -> None:
@@ -237,15 +241,22 @@ class _Connection:
         self.close()
 
     def _commit_in(self, payload: bytes) -> Commit | None:
+        """What `payload` makes durable, if it does."""
         statement = payload[1:]
-        if _BEGIN.match(statement):
+        writes = _WRITE.match(statement) is not None
+        if _MANUAL.match(statement):
+            self._manual = True
+        if _BEGIN.match(statement) or (self._manual and writes):
             self._in_transaction = True
-        commits = _COMMIT.search(statement) is not None or (
-            not self._in_transaction and _WRITE.match(statement) is not None
-        )
-        if _END.match(statement) or _COMMIT.search(statement):
+        # Autocommit switched on again commits what is open, as COMMIT does.
+        automatic = _AUTOCOMMIT.match(statement) is not None
+        self._manual = self._manual and not automatic
+        if not self._in_transaction:
+            return self._proxy._decide(statement, autocommit=True) if writes else None
+        ends = _COMMIT.search(statement) is not None or automatic
+        if ends or _ROLLBACK.match(statement):
             self._in_transaction = False
-        return self._proxy._decide(statement) if commits else None
+        return self._proxy._decide(statement, autocommit=False) if ends else None
 
     # -- server to client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -74,12 +75,20 @@ def connect_outside() -> Any:
     return other
 
 
+# The server refreshes its table of transactions only when nobody has looked at it for a tenth of a second.
+_SECONDS_BETWEEN_LOOKS = 0.11
+
+
 def await_lock_wait(*, at_least: int = 1) -> None:
-    """Waits until so many transactions of the server wait for a row lock (MariaDB)."""
+    """Waits until so many transactions of this test's database wait for a row lock (MariaDB)."""
 
     def waiting() -> bool:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
         with connection.cursor() as cursor:
-            cursor.execute("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+            cursor.execute(
+                "SELECT COUNT(*) FROM information_schema.innodb_trx t JOIN information_schema.processlist p"
+                " ON p.id = t.trx_mysql_thread_id WHERE t.trx_state = 'LOCK WAIT' AND p.db = DATABASE()"
+            )
             return bool(cursor.fetchone()[0] >= at_least)
 
     eventually(waiting)

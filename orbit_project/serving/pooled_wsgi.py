@@ -23,6 +23,8 @@ WsgiApplication = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]
 
 # Names of headers that a request repeated; WSGI joins their values with commas, after which nobody could tell.
 REPEATED_HEADERS = "orbit.repeated_headers"
+# Says whether the client has left, to whoever works on something long.
+CLIENT_GONE = "orbit.client_gone"
 
 
 class ResponseTooLong(Exception):
@@ -68,6 +70,7 @@ class PooledWsgi:
         """Runs in a pool thread."""
         environ = make_environ(exchange.head, exchange.body)
         environ.update(extra)
+        environ[CLIENT_GONE] = lambda: exchange.gone
         started: list[Any] = []
 
         def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:

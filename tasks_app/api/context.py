@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,7 @@ from tasks_app.api.trace_context import TraceContext, continued
 
 # The node names the headers that came more than once; WSGI joins their values with commas (PEP 3333).
 REPEATED_HEADERS: Final = "orbit.repeated_headers"
+CLIENT_GONE: Final = "orbit.client_gone"  # of a node, too: a function that says whether the client has left
 _ATTRIBUTE: Final = "orbit_context"
 _CLIENT_ID_LENGTH_MAX: Final = 128
 
@@ -42,6 +44,12 @@ def context_of(request: HttpRequest) -> RequestContext:
         )
         setattr(request, _ATTRIBUTE, known)
     return known
+
+
+def has_left(request: HttpRequest) -> bool:
+    """The client is gone: nobody will read the answer. Known on a node only."""
+    is_gone: Callable[[], bool] | None = request.META.get(CLIENT_GONE)
+    return is_gone is not None and is_gone()
 
 
 def header_values(request: HttpRequest, name: str) -> list[str]:

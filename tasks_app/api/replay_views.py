@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from tasks_app.api.bodies import Body
-from tasks_app.api.context import header_values
+from tasks_app.api.context import has_left, header_values
 from tasks_app.api.documents import batch_document, batch_item_document
 from tasks_app.api.openapi import IDEMPOTENCY_KEY, Returns, operation
 from tasks_app.api.readings import reason_of, revision_of
@@ -83,7 +83,7 @@ class TasksReplay(AcceptingEndpoint):
             self.principal,
             order,
             key=key,
-            is_over=lambda: time.monotonic() >= ends_at,
+            is_over=lambda: time.monotonic() >= ends_at or has_left(self._http),
             request_id=self.context.request_id,
         )
         documents = [

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from tasks_app.api import waits
 from tasks_app.api.bodies import Body
-from tasks_app.api.context import header_values
+from tasks_app.api.context import has_left, header_values
 from tasks_app.api.cursors import seal, unseal
 from tasks_app.api.documents import (
     batch_document,
@@ -161,11 +161,10 @@ class TaskBatch(AcceptingEndpoint):
             raise InvalidArgument.field("Idempotency-Key", "must not be sent with a batch: each item has its own key")
         items = read_batch(self.sent_document)
         ends_at = time.monotonic() + settings.ORBIT.batch_budget_ms / 1000
-        is_gone = self._http.META.get("orbit.client_gone", lambda: False)
         results = batches.accept_all(
             self.principal,
             [self.submission(key, submit) for key, submit in items],
-            is_over=lambda: time.monotonic() >= ends_at or is_gone(),
+            is_over=lambda: time.monotonic() >= ends_at or has_left(self._http),
             request_id=self.context.request_id,
         )
         documents = [batch_item_document(index, result) for index, result in enumerate(results)]

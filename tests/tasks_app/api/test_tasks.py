@@ -103,6 +103,7 @@ def test_the_words_between_views_and_the_node_are_the_same_on_both_sides():
     assert waits.ENVIRON_WAIT == long_polls.ENVIRON_WAIT
     assert waits.ENVIRON_ENABLED == long_polls.ENVIRON_ENABLED
     assert context.REPEATED_HEADERS == pooled_wsgi.REPEATED_HEADERS
+    assert context.CLIENT_GONE == pooled_wsgi.CLIENT_GONE
 
 
 def test_a_wait_asks_the_node_to_keep_the_answer_back(caller: Caller, tenant: Tenant):

@@ -11,7 +11,7 @@ It is not idempotent on purpose: each submission that takes effect is counted, a
              the wait) · slow_before_effect:MS
     lookup   truth · error · drop
 
-`GET /control` answers {"submissions": {gid: [operation_id, …]}, "journal": [{"step", "gid", "word"}, …]}.
+`GET /control` answers {"submissions": {gid: [operation_id, …]}, "journal": [{"step", "gid", "word", …}, …]}.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FakeUpstream:
                 for gid, words in by_gid.items():
                     self._scripts[step, gid].extend(words)
 
-    def next_word(self, step: str, gid: str) -> str:
+    def next_word(self, step: str, gid: str, **facts: str) -> str:
         """What to do with this call; writes it down first, as a server's access log would."""
         with self._lock:
             for key in ((step, gid), (step, "*")):
@@ -58,7 +58,7 @@ class FakeUpstream:
                     break
             else:
                 word = _DEFAULTS[step]
-            self._write({"step": step, "gid": gid, "word": word})
+            self._write({"step": step, "gid": gid, "word": word, **facts})
             return word
 
     def take_effect(self, gid: str, operation_id: str) -> None:
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"gid": int(gid), "name": f"gallery {gid}", **size})
 
     def _submit(self, gid: str, operation_id: str) -> None:
-        word, _, argument = self.upstream.next_word("submit", gid).partition(":")
+        word, _, argument = self.upstream.next_word("submit", gid, operation_id=operation_id).partition(":")
         if word == "slow_before_effect":
             time.sleep(int(argument) / 1000)
         if word not in ("refuse", "error", "drop_before_effect", "redirect"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from django.apps import apps
 from django.db import connection
 
 from lifecycle_app.domain import invariants
+from tests.lifecycle_app.processes import forget_lifecycle, upstream_process
 from tests.lifecycle_app.site import Site, UpstreamPlay, make_site
+from tests.lifecycle_app.world import World
+from tests.support.databases import private_database
+from tests.support.server import Credentials, bootstrap, manage
 from tests.tasks_app.conftest import Points, points, test_database
 
 __all__ = ["Points", "points", "test_database"]
@@ -46,6 +51,27 @@ def database(test_database: None, django_db_blocker: Any) -> Iterator[None]:
 def upstream_play() -> Iterator[UpstreamPlay]:
     with UpstreamPlay() as play:
         yield play
+
+
+@pytest.fixture(scope="session")
+def world_database() -> Iterator[tuple[str, Credentials]]:
+    """A migrated database with one namespace, for processes of their own."""
+    with private_database("lifecycle") as url:
+        manage(url, "migrate", "--verbosity", "0")
+        yield url, bootstrap(url, application="tests", namespace="lifecycle")
+
+
+@pytest.fixture
+def world(world_database: tuple[str, Credentials], tmp_path: Path) -> Iterator[World]:
+    """Processes over sockets; what an earlier test left in the database is gone."""
+    url, credentials = world_database
+    forget_lifecycle(url)
+    with upstream_process(tmp_path.name) as upstream:
+        world = World(url, credentials, upstream)
+        try:
+            yield world
+        finally:
+            world.stop()
 
 
 @pytest.fixture

@@ -58,8 +58,9 @@ def of_queue(principal: Principal, queue_id: str) -> QueueStatistics:
             raise NotFound("no such queue", details=[{"field": "queue_id", "reason": "no such queue"}])
         principal.require_queue(queue_id)
         now_us = int(row[4])
+        index = dialect.force_index(tx.connection, "task_to_claim")
         counts = {state.value: 0 for state in TaskState} | dict(
-            tx.rows("SELECT state, COUNT(*) FROM orbit_task WHERE queue_id = %s GROUP BY state", [queue_id])
+            tx.rows(f"SELECT state, COUNT(*) FROM orbit_task{index} WHERE queue_id = %s GROUP BY state", [queue_id])
         )
         backlog, oldest = _backlog(tx, queue_id, now_us)
         head = _head(tx, queue_id)
@@ -80,14 +81,21 @@ def _backlog(tx: Tx, queue_id: str, now_us: int) -> tuple[dict[int, int], dict[i
     advantage of the priority, `tier` is minus the priority in a STRICT namespace), so that no row of a long backlog is
     read.
     """
+    in_line, to_wake = (dialect.force_index(tx.connection, name) for name in ("task_to_claim", "task_to_wake"))
+    # What is due but not moved yet is found by when it should have been woken: among millions that are not due.
     rows = tx.rows(
-        "SELECT tier, available_at - dispatch_at, COUNT(*), MIN(available_at) FROM orbit_task"
-        " WHERE queue_id = %s AND (state = 'READY' OR (state = 'SCHEDULED' AND available_at <= %s))"
-        " GROUP BY tier, available_at - dispatch_at",
-        [queue_id, now_us],
+        "SELECT tier, advantage, SUM(waiting), MIN(oldest) FROM ("
+        "SELECT tier, available_at - dispatch_at AS advantage, COUNT(*) AS waiting, MIN(available_at) AS oldest"
+        f" FROM orbit_task{in_line} WHERE queue_id = %s AND state = 'READY' GROUP BY tier, available_at - dispatch_at"
+        " UNION ALL "
+        "SELECT tier, available_at - dispatch_at, COUNT(*), MIN(available_at)"
+        f" FROM orbit_task{to_wake}"
+        " WHERE wake_at <= %s AND queue_id = %s AND state = 'SCHEDULED' AND available_at <= %s"
+        " GROUP BY tier, available_at - dispatch_at) due GROUP BY tier, advantage",
+        [queue_id, now_us, queue_id, now_us],
     )
     step_us = AGED_STEP_SECONDS * US_PER_SECOND
-    by_priority = {int(advantage) // step_us - tier: (count, oldest) for tier, advantage, count, oldest in rows}
+    by_priority = {int(advantage) // step_us - tier: (int(count), oldest) for tier, advantage, count, oldest in rows}
     priorities = sorted(by_priority, reverse=True)
     return {p: by_priority[p][0] for p in priorities}, {p: by_priority[p][1] for p in priorities}
 

@@ -56,7 +56,7 @@ def run(parts: tuple[Part, ...], engines: list[str], arguments: list[str]) -> in
     server: PrivateMariaDB | None = None
     try:
         if "mysql" in engines and not given:
-            server = start_private_mariadb()
+            server = start_private_mariadb(scratch=True)
         print(f"engines: {'  '.join(_described(engine, server, given) for engine in engines)}", flush=True)
         results: list[tuple[str, int, float]] = []
         for engine in engines:

@@ -11,11 +11,11 @@ import atexit
 import os
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 
 from orbit_project.setting_values import DatabaseUrl, parse_database_url
 from tests.support.mariadb import start_private_mariadb
+from tests.support.scratch import scratch_directory
 
 SQLITE, MYSQL = "sqlite", "mysql"
 
@@ -32,11 +32,11 @@ def _prepare() -> None:
     """Fix this run's token, directory and server once; parallel test processes inherit them by the environment."""
     if "ORBIT_TEST_RUN_TOKEN" not in os.environ:
         os.environ["ORBIT_TEST_RUN_TOKEN"] = secrets.token_hex(4)
-        directory = tempfile.mkdtemp(prefix="orbit-test-")
-        os.environ["ORBIT_TEST_DIRECTORY"] = directory
+        directory = scratch_directory("orbit-test-")
+        os.environ["ORBIT_TEST_DIRECTORY"] = str(directory)
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
     if chosen_engine() == MYSQL and not os.environ.get("ORBIT_TEST_MYSQL_URL"):
-        server = start_private_mariadb()
+        server = start_private_mariadb(scratch=True)
         atexit.register(server.stop)
         os.environ["ORBIT_TEST_MYSQL_URL"] = server.url
 

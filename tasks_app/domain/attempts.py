@@ -21,7 +21,7 @@ from tasks_app import dialect, faults, telemetry
 from tasks_app.columns import ATTEMPT_COLUMNS
 from tasks_app.domain.quotas import StartBudget, spend_statement
 from tasks_app.domain.task_rows import TaskRow, lock
-from tasks_app.domain.tenancy import principal_again
+from tasks_app.domain.tenancy import Principal, principal_again
 from tasks_app.domain.transitions import Ledger
 from tasks_app.endings import Ending, Report, ending_of
 from tasks_app.errors import Unauthenticated
@@ -197,7 +197,7 @@ def _start_one(
     ledger: Ledger,
     item: StartItem,
     rows: dict[str, TaskRow],
-    allowed: set[Starter],
+    allowed: dict[Starter, Principal],
     gates: dict[str, _StartGates],
     application_gates: dict[str, _StartGates],
     attempts: list[Sequence[Any]],
@@ -245,12 +245,18 @@ def _start_one(
 
 
 def _start_refusal(
-    tx: Tx, item: StartItem, row: TaskRow, allowed: set[Starter], queue: _StartGates, application: _StartGates
+    tx: Tx,
+    item: StartItem,
+    row: TaskRow,
+    allowed: dict[Starter, Principal],
+    queue: _StartGates,
+    application: _StartGates,
 ) -> Answer | None:
     """The first gate that closes, in the order of 3.5."""
     if row.state is not TaskState.RESERVED or (row.lease_until is not None and row.lease_until <= tx.now_us):
         return Answer.LEASE_LOST
-    if item.starter not in allowed:
+    principal = allowed.get(item.starter)
+    if principal is None or principal.namespace_id != row.namespace_id or not principal.in_scope(row.queue_id):
         return Answer.LEASE_LOST
     if row.deadline_at is not None and row.deadline_at <= tx.now_us:
         return Answer.EXPIRED
@@ -265,16 +271,16 @@ def _start_refusal(
     return None
 
 
-def _allowed_starters(tx: Tx, items: Sequence[StartItem]) -> set[Starter]:
-    """Those whose credential is still valid and may consume, now, in this transaction."""
-    allowed: set[Starter] = set()
+def _allowed_starters(tx: Tx, items: Sequence[StartItem]) -> dict[Starter, Principal]:
+    """Those whose credential is still valid and may consume, now, in this transaction, with what it may touch."""
+    allowed: dict[Starter, Principal] = {}
     for starter in {item.starter for item in items}:
         try:
             principal = principal_again(tx, starter.credential_id)
         except Unauthenticated:
             continue
         if principal.may(Action.WORKERS_CONSUME):
-            allowed.add(starter)
+            allowed[starter] = principal
     return allowed
 
 
@@ -331,6 +337,7 @@ def _renew_in(tx: Tx, items: Sequence[RenewItem]) -> list[Result]:
     rows = lock(tx, sorted({item.held.task_id for item in items}))
     ledger = Ledger(tx)
     results: list[Result] = []
+    renewed: set[str] = set()
     for item in items:
         row = _running_row(tx, rows, item.held)
         if row is None:
@@ -342,8 +349,10 @@ def _renew_in(tx: Tx, items: Sequence[RenewItem]) -> list[Result]:
             row,
             event=EventType.PROGRESS if progress else None,
             data={"percent": item.percent, "message": item.message} if progress else None,
-            changes={"lease_until": lease_until},
+            # An attempt that two connections renew at the same moment is written once.
+            changes={} if item.held.attempt_id in renewed else {"lease_until": lease_until},
         )
+        renewed.add(item.held.attempt_id)
         if progress:
             ledger.also(
                 "UPDATE orbit_attempt SET progress_percent = %s, progress_message = %s"

@@ -6,7 +6,7 @@ Base units, `orbit_…_total` and `orbit_…_seconds`; labels come from closed s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Histogram
 
@@ -39,6 +39,8 @@ API_REFUSALS = Counter("orbit_api_refusals_total", "Requests under /v1 that were
 DATABASE_RETRIES = Counter("orbit_database_retries_total", "Units run again, by the database's error code", ["code"])
 COMMITS_UNKNOWN = Counter("orbit_commit_outcomes_unknown_total", "Commits whose answer was lost")
 
+PLAN_FIRINGS = Counter("orbit_plan_firings_total", "Fire times of plans, by what became of them", ["status"])
+
 
 def database_retried(code: int) -> None:
     DATABASE_RETRIES.labels(code=str(code)).inc()
@@ -61,3 +63,12 @@ def api_refused(code: str) -> None:
 
 def batch_item_failed(error: Exception) -> None:
     logger.error("an item of a batch failed; its outcome is reported as unknown", exc_info=error)
+
+
+def plan_fired(statuses: Mapping[str, int]) -> None:
+    for status, count in statuses.items():
+        PLAN_FIRINGS.labels(status=status).inc(count)
+
+
+def plan_failed(plan_id: str, error: Exception) -> None:
+    logger.error("a plan could not be fired; it is tried again", extra={"plan_id": plan_id}, exc_info=error)

@@ -42,8 +42,10 @@ def _prepare() -> None:
 
 
 def directory() -> Path:
-    """This run's directory; removed when the run ends."""
-    return Path(os.environ["ORBIT_TEST_DIRECTORY"])
+    """This test process's own directory; removed when the run ends. Parallel processes do not share it."""
+    own = Path(os.environ["ORBIT_TEST_DIRECTORY"]) / os.environ.get("PYTEST_XDIST_WORKER", "main")
+    own.mkdir(exist_ok=True)
+    return own
 
 
 def database_name(purpose: str) -> str:

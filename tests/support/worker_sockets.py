@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -22,7 +23,8 @@ class WorkerSocket:
 
     def __init__(self, websocket_url: str, token: str | None, *, headers: dict[str, str] | None = None) -> None:
         sent = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.connection: ClientConnection = connect(
+        self._open = contextlib.ExitStack()
+        opening = connect(
             websocket_url + PATH,
             subprotocols=[SUBPROTOCOL],  # type: ignore[list-item]
             additional_headers={**sent, **(headers or {})},
@@ -32,6 +34,7 @@ class WorkerSocket:
             max_size=None,
             open_timeout=TIMEOUT_SECONDS,
         )
+        self.connection: ClientConnection = self._open.enter_context(opening)
         self.inbox: list[dict[str, Any]] = []
         self.welcome: dict[str, Any] = {}
         self._seq = 0
@@ -140,7 +143,7 @@ class WorkerSocket:
         return dict(items[0])
 
     def close(self) -> None:
-        self.connection.close()
+        self._open.close()
 
     def __enter__(self) -> WorkerSocket:
         return self

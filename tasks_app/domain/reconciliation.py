@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -40,16 +41,28 @@ class Verdict:
 def reconcile(principal: Principal, task_id: str, verdict: Verdict, *, revision: int, actor: Actor) -> TaskRow:
     """Settles an UNKNOWN task. Raises NotFound, PermissionDenied, FailedPrecondition (not UNKNOWN),
     RevisionConflict.
+
+    A decision whose commit answer was lost is looked up in the audit: the same decision of the same actor on the same
+    revision is this one; anybody else's is told as what it is.
     """
 
-    def run(tx: Tx) -> TaskRow:
+    def locked(tx: Tx) -> TaskRow:
         row = lock_one(tx, task_id, namespace_id=principal.namespace_id)
         if row is None:
             raise NotFound("no such task")
         principal.require_queue(row.queue_id)
+        return row
+
+    def run(tx: Tx) -> TaskRow:
+        return reconcile_locked(tx, locked(tx), verdict, revision=revision, actor=actor)
+
+    def confirmed(tx: Tx) -> TaskRow:
+        row = locked(tx)
+        if _was_decided(tx, row, verdict, revision=revision, actor=actor):
+            return row
         return reconcile_locked(tx, row, verdict, revision=revision, actor=actor)
 
-    row = unit(run)
+    row = unit(run, on_unknown=lambda: unit(confirmed))
     faults.point("reconcile.committed")
     return row
 
@@ -95,3 +108,17 @@ def reconcile_locked(tx: Tx, row: TaskRow, verdict: Verdict, *, revision: int, a
     )
     ledger.flush()
     return row
+
+
+def _was_decided(tx: Tx, row: TaskRow, verdict: Verdict, *, revision: int, actor: Actor) -> bool:
+    """Whether this very decision took effect; at most one can on one revision."""
+    found = tx.row(
+        "SELECT actor_kind, actor, request_id, reason, data FROM orbit_audit_entry"
+        " WHERE object_id = %s AND action = 'task.reconcile' AND revision_before = %s",
+        [row.task_id, revision],
+    )
+    if found is None:
+        return False
+    *who_and_why, data = found
+    expected = [actor.kind.value, actor.name, actor.request_id, verdict.reason]
+    return who_and_why == expected and json.loads(data)["decision"] == verdict.decision.value

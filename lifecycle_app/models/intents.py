@@ -125,6 +125,7 @@ class OperationIntent(models.Model):
 
     class Meta:
         db_table = "orbit_operation_intent"
+        permissions = [("reconcile_operationintent", "Can reconcile operation intents")]
         constraints = [
             models.UniqueConstraint(fields=["namespace", "gid"], name="intent_gid_unique"),
             models.UniqueConstraint(fields=["operation_id"], name="intent_operation_id_unique"),

@@ -2,7 +2,7 @@
 
 A hint never authorises anything, so this read may be cheap and a little blind: an event whose transaction commits after
 younger ones were read may be missed, which costs a scan cycle at most. Events of this process's own commits were told
-already and are left out; a request to cancel is told whoever wrote it.
+already and are left out.
 """
 
 from __future__ import annotations
@@ -95,8 +95,11 @@ class EventTail:
             if len(self._seen) > ROWS_MAX * 4:
                 self._seen.popitem(last=False)
             is_own = now - self._own.get(event.task_id, float("-inf")) < OWN_SECONDS
+            # What takes something from a worker is told whoever wrote it: a holder that knows already does nothing.
             if event.type == EventType.CANCEL_REQUESTED:
                 found.append(_hint(HintKind.CANCEL_REQUESTED, event, detail="REQUESTED"))
+            if event.state in (TaskState.CANCELED.value, TaskState.EXPIRED.value):
+                found.append(_hint(HintKind.RESERVATION_REVOKED, event, detail=event.state))
             if is_own:
                 continue
             found.append(_hint(HintKind.TASK_CHANGED, event))
@@ -104,8 +107,6 @@ class EventTail:
                 found.append(_hint(HintKind.WORK_ADDED, event))
             if event.state in _FREES and event.type != EventType.ACCEPTED:
                 found.append(_hint(HintKind.PERMIT_FREED, event))
-            if event.state in (TaskState.CANCELED.value, TaskState.EXPIRED.value):
-                found.append(_hint(HintKind.RESERVATION_REVOKED, event, detail=event.state))
         return found
 
 

@@ -31,6 +31,7 @@ class Hint:
     session_id: str = ""
     attempt_id: str = ""
     handler_ref: int = 0
+    priority: int | None = None  # WORK_ADDED: of the task, where it is known
     detail: str = ""
 
 

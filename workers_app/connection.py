@@ -35,6 +35,7 @@ from workers_app.pools import PoolSaturated
 from workers_app.protocol import messages
 from workers_app.protocol.messages import CancelReason, Capability, CloseCode, ProtocolError, RevokeReason
 from workers_app.sessions import OpenedSession
+from workers_app.yielding import free_urgent_slots
 
 ENDING_SECONDS = 1.0  # for answers that are under way when the close is decided
 
@@ -381,16 +382,30 @@ class WorkerConnection:
         free = max(0, self.capacity - len(self.held))
         if not self._takes_offers or self._undelivered:
             free = 0
-        urgent = None
-        if self._normal_reserved_slots:
-            urgent = max(0, self.capacity - self._normal_reserved_slots - self.held.urgent)
-        self._node.dispatcher.want(self.connection_id, free, urgent_capacity=urgent)
+        self._node.dispatcher.want(self.connection_id, free, urgent_capacity=self.free_urgent_slots)
 
     def _stop_claiming(self) -> None:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
         self._node.dispatcher.unregister(self.connection_id)
+
+    # -- Giving way (STRICT)
+
+    def reservations_that_could_yield(self) -> list[HeldAttempt]:
+        """Unstarted reservations of a full session; with a free slot an urgent task needs nobody's place."""
+        if not self._takes_offers or len(self.held) < self.capacity:
+            return []
+        return self.held.unstarted_newest_first()
+
+    @property
+    def free_urgent_slots(self) -> int | None:
+        """What `normal_reserved_slots` leaves for priorities above 0; None where it reserves nothing."""
+        if not self._normal_reserved_slots:
+            return None
+        return free_urgent_slots(
+            capacity=self.capacity, normal_reserved_slots=self._normal_reserved_slots, urgent_held=self.held.urgent
+        )
 
     # -- Notices
 

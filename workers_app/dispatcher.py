@@ -106,6 +106,10 @@ class Dispatcher:
             self._scheduler.request(connection_id, capacity, time.monotonic(), urgent_capacity=urgent_capacity)
             self._pump_soon()
 
+    def claimer(self, connection_id: str) -> Claimer | None:
+        """What the connection's claims are made of, while it makes any."""
+        return self._claimers.get(connection_id)
+
     # -- Hints
 
     def hint(self, hint: Hint) -> None:
@@ -212,6 +216,12 @@ class Dispatcher:
             queue_id = order.queue_ids[0]
             if seconds < self._scheduler.limits.cycle_seconds:  # later the cycle's end comes first
                 asyncio.get_running_loop().call_later(max(0.0, seconds), self._budget_freed, queue_id)
+
+    def look_again(self, claimer: Claimer) -> None:
+        """Something urgent waits for a slot that has just become free: empty answers of its lines are out of date."""
+        for queue_id in claimer.queue_ids:
+            self._scheduler.clear(queue_id=queue_id)
+        self._pump_soon()
 
     def _budget_freed(self, queue_id: str) -> None:
         self._scheduler.clear(queue_id=queue_id)

@@ -26,6 +26,7 @@ from workers_app.control import ControlLanes
 from workers_app.database_clock import DatabaseClock
 from workers_app.dispatcher import Dispatcher
 from workers_app.event_tail import EventTail
+from workers_app.giving_way import GivingWay
 from workers_app.hint_relay import HintRelay
 from workers_app.pools import BoundedPool, PoolSaturated
 from workers_app.protocol.messages import CancelReason, CloseCode, RevokeReason
@@ -67,6 +68,7 @@ class WorkersHub:
             database_now_us=self.clock.now_us,
             running_attempts=self._running_by_application,
         )
+        self.giving_way = GivingWay(dispatcher=self.dispatcher, pool=self.claim_pool)
         self._relay = relay
         self._tail = EventTail()
         self._connections: dict[str, WorkerConnection] = {}
@@ -88,6 +90,7 @@ class WorkersHub:
         self._tasks = [
             loop.create_task(self._every(TICK_SECONDS, self._tick)),
             loop.create_task(self._every(WATCH_SECONDS, self._watch)),
+            loop.create_task(self._every(settings.ORBIT.scan_cycle_ms / 1000, self._scan)),
         ]
 
     def begin_drain(self) -> None:
@@ -184,6 +187,8 @@ class WorkersHub:
             self._spawn(self._watch())
         else:
             self.dispatcher.hint(hint)
+            if hint.kind is HintKind.WORK_ADDED:
+                self.giving_way.work_added(hint, self._connections.values())
 
     def _holders(self, hint: Hint) -> list[tuple[WorkerConnection, str]]:
         """Who holds the attempt that a hint is about, named by its session or, from another node, by its task."""
@@ -216,6 +221,10 @@ class WorkersHub:
             for hint in self._tail.news(events):
                 self._relay.tell(hint, but=self._hint)
                 self._act_on(hint)
+
+    async def _scan(self) -> None:
+        """Each scan: has something more urgent come than what full sessions hold unstarted?"""
+        self.giving_way.scan(self._connections.values())
 
     async def _watch(self) -> None:
         connected = [

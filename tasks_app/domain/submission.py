@@ -357,7 +357,8 @@ def _insert(
     else:
         judge(tx.script([record, row, event, entry, *counters])[4:])
     hint = Hint(HintKind.WORK_ADDED, namespace_id=principal.namespace_id, queue_id=request.queue_id,
-                task_id=task.task_id, handler_ref=references.handler_ref or 0)  # fmt: skip
+                task_id=task.task_id, handler_ref=references.handler_ref or 0,
+                priority=task.priority)  # fmt: skip
     if ready:
         tx.after_commit(lambda: publish(hint))
 

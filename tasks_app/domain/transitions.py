@@ -250,6 +250,7 @@ class Ledger:
             queue_id=task.queue_id,
             task_id=task.task_id,
             handler_ref=task.handler_ref,
+            priority=task.priority,
         )
 
     def _announce(self) -> None:

@@ -39,6 +39,7 @@ API_REFUSALS = Counter("orbit_api_refusals_total", "Requests under /v1 that were
 DATABASE_RETRIES = Counter("orbit_database_retries_total", "Units run again, by the database's error code", ["code"])
 COMMITS_UNKNOWN = Counter("orbit_commit_outcomes_unknown_total", "Commits whose answer was lost")
 
+PRUNED = Counter("orbit_rows_pruned_total", "Rows deleted by retention, by kind", ["kind"])
 PLAN_FIRINGS = Counter("orbit_plan_firings_total", "Fire times of plans, by what became of them", ["status"])
 
 

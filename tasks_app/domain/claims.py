@@ -29,7 +29,7 @@ from tasks_app.transactions import Tx, unit
 
 _ORDER = "tier, dispatch_at, available_at, task_id"
 _DIRECT_ARMS_MAX = 8  # up to so many seeks are made blindly; past that the empty ones are found out first
-_ROUNDS_MAX = 8  # looks at the line in one claim: each starts behind tasks that expired or that another node took
+_ROUNDS_MAX = 64  # looks at the line in one claim: each starts behind tasks that expired or that others are taking
 _RETRIES_MAX = 4  # claims that lost the race for the last permit and look again
 
 
@@ -159,7 +159,7 @@ def claimable(tx: Tx, order: ClaimOrder, limit: int) -> list[Candidate]:
     if allowed < 1:
         return []
     urgent_limit = limit if order.urgent_limit is None else order.urgent_limit
-    return _candidates(tx, order, room, min(limit, allowed), urgent_limit)
+    return _candidates(tx, order, room, min(limit, allowed), urgent_limit, set())
 
 
 def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
@@ -173,13 +173,13 @@ def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
     dirty = False
     for _ in range(_ROUNDS_MAX):
         wanted = limit - len(reserved)
-        candidates = _candidates(tx, order, room, wanted + len(passed), urgent_left)
-        fresh = [candidate for candidate in candidates if candidate.task_id not in passed]
-        chosen = order.allocate(fresh, wanted, room.weights)
+        chosen = order.allocate(_candidates(tx, order, room, wanted, urgent_left, passed), wanted, room.weights)
         if not chosen:
             break
         passed.update(candidate.task_id for candidate in chosen)
-        for offer in _lock(tx, chosen):
+        locked = _lock(tx, chosen)
+        _look_at_keys(tx, locked, permits)
+        for offer in locked:
             task = offer.task
             if task.deadline_at is not None and task.deadline_at <= tx.now_us:
                 ledger.move(task, TaskState.EXPIRED, event=EventType.EXPIRED)
@@ -205,14 +205,15 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
     """The gates of queues and application as they stand; the guarded counters decide at the end of the unit."""
     rows = tx.rows(
         "SELECT q.queue_id, q.weight, q.paused, q.max_running, q.running, q.start_rate_starts, q.start_rate_per_ms,"
-        " q.start_level, q.start_level_at, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms, a.start_level,"
-        f" a.start_level_at, {tx.now_sql} FROM orbit_queue q JOIN orbit_application a"
+        " q.start_level, q.start_level_at, a.max_running, a.running, a.start_rate_starts, a.start_rate_per_ms,"
+        f" a.start_level, a.start_level_at, {tx.now_sql} FROM orbit_queue q JOIN orbit_application a"
         f" ON a.application_id = q.application_id WHERE q.queue_id IN ({dialect.placeholders(order.queue_ids)})"
         " AND q.namespace_id = %s",
         [*order.queue_ids, order.namespace_id],
     )
     room = _Room()
     limit = order.limit
+    reserved = _reserved(tx, order) if any(row[5] is not None or row[11] is not None for row in rows) else {}
     for queue_id, weight, paused, max_running, running, *rates, app_max, app_running, a1, a2, a3, a4, now in rows:
         tx.saw_now(now)
         if paused:
@@ -228,21 +229,40 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
         free = order.limit if max_running is None else max_running - running
         budget = StartBudget.of(a1, a2, a3, a4)
         if budget is not None:
-            limit = min(limit, budget.left(tx.now_us))
+            wanting = sum(reserved.values())
+            limit = min(limit, budget.left(tx.now_us) - wanting)
             if limit < 1:
-                return _Room(reason=EmptyReason.START_RATE, retry_at=budget.next_at(tx.now_us)), 0
+                return _Room(reason=EmptyReason.START_RATE, retry_at=budget.next_at(tx.now_us, wanting + 1)), 0
         budget = StartBudget.of(*rates)
-        if budget is not None and budget.left(tx.now_us) < 1:
-            room.reason = room.reason or EmptyReason.START_RATE
-            room.retry_at = budget.next_at(tx.now_us)
-            continue
+        if budget is not None:
+            wanting = reserved.get(queue_id, 0)
+            free = min(free, budget.left(tx.now_us) - wanting)
+            if free < 1:
+                room.reason = room.reason or EmptyReason.START_RATE
+                room.retry_at = budget.next_at(tx.now_us, wanting + 1)
+                continue
         room.weights[queue_id] = weight
-        room.by_queue[queue_id] = free if budget is None else min(free, budget.left(tx.now_us))
+        room.by_queue[queue_id] = free
     return room, limit if room.by_queue else 0
 
 
-def _candidates(tx: Tx, order: ClaimOrder, room: _Room, wanted: int, urgent_left: int) -> list[Candidate]:
-    """The first claimable tasks of every queue with room, as far as `wanted`. Reads the index only, locks nothing."""
+def _reserved(tx: Tx, order: ClaimOrder) -> dict[str, int]:
+    """How many reservations of each queue of the application will want a start: their starts are spoken for."""
+    return dict(
+        tx.rows(
+            "SELECT t.queue_id, COUNT(*) FROM orbit_queue q JOIN orbit_task t ON t.queue_id = q.queue_id"
+            " WHERE q.application_id = %s AND t.state = 'RESERVED' GROUP BY t.queue_id",
+            [order.application_id],
+        )
+    )
+
+
+def _candidates(
+    tx: Tx, order: ClaimOrder, room: _Room, wanted: int, urgent_left: int, passed: set[str]
+) -> list[Candidate]:
+    """The first claimable tasks of every queue with room, as far as `wanted`, behind those that this claim has passed
+    (they still stand in the index). Reads the index only, locks nothing.
+    """
     lanes = (Lane.OPEN, Lane.KEYED) if order.resource_keys else (Lane.OPEN,)
     open_queues = [queue_id for queue_id, free in room.by_queue.items() if free > 0]
     arms = [
@@ -269,12 +289,14 @@ def _candidates(tx: Tx, order: ClaimOrder, room: _Room, wanted: int, urgent_left
         for urgency, limit in kinds:
             if limit > 0:
                 selects.append(select.format(urgency=urgency))
-                params += [queue_id, lane_value, handler_ref, limit]
+                params += [queue_id, lane_value, handler_ref, limit + len(passed)]
     found: list[Candidate] = []
     rows = tx.rows(dialect.union_all(tx.connection, selects) if len(selects) > 1 else selects[0], params)
     per_queue: dict[str, int] = defaultdict(int)
     urgent_found = 0
     for candidate in sorted((Candidate(*row) for row in rows), key=lambda one: one.place):
+        if candidate.task_id in passed:
+            continue
         if candidate.tier < 0 and urgent_left < wanted:
             urgent_found += 1
             if urgent_found > urgent_left:
@@ -331,11 +353,16 @@ def _lock(tx: Tx, chosen: Sequence[Candidate]) -> list[Offer]:
     return offers
 
 
+def _look_at_keys(tx: Tx, offers: Sequence[Offer], permits: dict[int, int]) -> None:
+    """Locks the keys of those tasks, in the order of their ids, and notes how many permits each has free."""
+    refs = {offer.task.resource_ref for offer in offers if offer.task.resource_ref is not None}
+    for resource_ref in sorted(refs - permits.keys()):
+        permits[resource_ref] = resources.free_permits(tx, resource_ref)
+
+
 def _take_permit(tx: Tx, task: TaskRow, permits: dict[int, int]) -> bool:
     """Counts a permit of the task's key, locked by now; puts the task out of sight when there is none."""
     assert task.resource_ref is not None
-    if task.resource_ref not in permits:
-        permits[task.resource_ref] = resources.free_permits(tx, task.resource_ref)
     if permits[task.resource_ref] < 1:
         resources.hold_back(tx, [task.task_id])
         return False

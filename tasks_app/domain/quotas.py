@@ -84,9 +84,9 @@ class StartBudget:
     def left(self, now_us: int) -> int:
         return self.level_now(now_us) // self.per_us
 
-    def next_at(self, now_us: int) -> int:
-        """When the next start will be possible (now, if one is)."""
-        missing = self.per_us - self.level_now(now_us)
+    def next_at(self, now_us: int, starts: int = 1) -> int:
+        """When so many starts will be possible at once, as far as the bucket holds them (now, if they are)."""
+        missing = min(starts, self.starts) * self.per_us - self.level_now(now_us)
         return now_us if missing <= 0 else now_us + -(-missing // self.starts)
 
 

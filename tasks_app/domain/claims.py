@@ -102,7 +102,7 @@ class Offer:
 class ClaimOutcome:
     offers: tuple[Offer, ...]
     reason: EmptyReason | None = None  # set when nothing was claimed
-    retry_at: int | None = None  # when a start budget frees, where that is what closed the claim
+    retry_at: int | None = None  # when a start budget frees, where that is known and what closed the claim
 
 
 def claim(order: ClaimOrder) -> ClaimOutcome:
@@ -232,18 +232,23 @@ def _room(tx: Tx, order: ClaimOrder) -> tuple[_Room, int]:
             wanting = sum(reserved.values())
             limit = min(limit, budget.left(tx.now_us) - wanting)
             if limit < 1:
-                return _Room(reason=EmptyReason.START_RATE, retry_at=budget.next_at(tx.now_us, wanting + 1)), 0
+                return _Room(reason=EmptyReason.START_RATE, retry_at=_frees_at(tx, budget, wanting)), 0
         budget = StartBudget.of(*rates)
         if budget is not None:
             wanting = reserved.get(queue_id, 0)
             free = min(free, budget.left(tx.now_us) - wanting)
             if free < 1:
                 room.reason = room.reason or EmptyReason.START_RATE
-                room.retry_at = budget.next_at(tx.now_us, wanting + 1)
+                room.retry_at = _frees_at(tx, budget, wanting)
                 continue
         room.weights[queue_id] = weight
         room.by_queue[queue_id] = free
     return room, limit if room.by_queue else 0
+
+
+def _frees_at(tx: Tx, budget: StartBudget, wanting: int) -> int | None:
+    """When the budget has one more start than reservations want; None where a whole bucket is reserved."""
+    return budget.next_at(tx.now_us, wanting + 1) if wanting < budget.starts else None
 
 
 def _reserved(tx: Tx, order: ClaimOrder) -> dict[str, int]:

@@ -85,8 +85,8 @@ class StartBudget:
         return self.level_now(now_us) // self.per_us
 
     def next_at(self, now_us: int, starts: int = 1) -> int:
-        """When so many starts will be possible at once, as far as the bucket holds them (now, if they are)."""
-        missing = min(starts, self.starts) * self.per_us - self.level_now(now_us)
+        """When so many starts, no more than the bucket holds, will be possible at once (now, if they are)."""
+        missing = starts * self.per_us - self.level_now(now_us)
         return now_us if missing <= 0 else now_us + -(-missing // self.starts)
 
 

@@ -49,6 +49,10 @@ def test_when_the_next_start_is_possible_is_exact():
     assert empty.next_at(NOW + 29_000_000) == NOW + 30_000_000
     assert empty.next_at(NOW + 31_000_000) == NOW + 31_000_000
     assert bucket().next_at(NOW) == NOW
+    assert (empty.next_at(NOW, 2), bucket(level=bucket().per_us).next_at(NOW, 2)) == (
+        NOW + 60_000_000,
+        NOW + 30_000_000,
+    )
 
 
 def test_a_clock_that_went_back_refills_nothing_and_takes_nothing():

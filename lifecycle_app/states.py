@@ -6,17 +6,21 @@ Only `domain/transitions.py` changes an intent's state; nobody else spells a sta
 from __future__ import annotations
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class IntentState(models.TextChoices):
     """Who enters a state and who leaves it."""
 
-    RESERVED = "RESERVED", "Reserved"  # in: create. out: submit begins; released (prepare failed, owner died)
-    SUBMITTING = "SUBMITTING", "Submitting"  # in: committed before the one call. out: its outcome; recovery
-    SUBMITTED = "SUBMITTED", "Submitted"  # in: the upstream accepted; an operator's word. out: delete
-    UNKNOWN = "UNKNOWN", "Unknown"  # in: the outcome of the call was lost. out: reconcile, the late owner's answer
-    DELETE_PENDING = "DELETE_PENDING", "Delete pending"  # in: delete. out: the node's confirmation; an operator's word
-    DELETED = "DELETED", "Deleted"  # in: delete confirmed. out: an explicit create, as a new generation
+    RESERVED = "RESERVED", _("Reserved")  # in: create. out: submit begins; released (prepare failed, owner died)
+    SUBMITTING = "SUBMITTING", _("Submitting")  # in: committed before the one call. out: its outcome; recovery
+    SUBMITTED = "SUBMITTED", _("Submitted")  # in: the upstream accepted; an operator's word. out: delete
+    UNKNOWN = "UNKNOWN", _("Unknown")  # in: the outcome of the call was lost. out: reconcile, the late owner's answer
+    DELETE_PENDING = (
+        "DELETE_PENDING",
+        _("Delete pending"),
+    )  # in: delete. out: the node's confirmation; an operator's word
+    DELETED = "DELETED", _("Deleted")  # in: delete confirmed. out: an explicit create, as a new generation
 
 
 S = IntentState
@@ -48,30 +52,30 @@ def is_move(before: IntentState, after: IntentState) -> bool:
 class StorageProtocol(models.TextChoices):
     """What was negotiated on the node's last connection."""
 
-    NEGOTIATING = "NEGOTIATING", "Negotiating"  # authenticated; its hello may still come
-    V2 = "V2", "Version 2"
-    LEGACY = "LEGACY", "Legacy"  # types 1 to 3 only: reports are not acknowledged
+    NEGOTIATING = "NEGOTIATING", _("Negotiating")  # authenticated; its hello may still come
+    V2 = "V2", _("Version 2")
+    LEGACY = "LEGACY", _("Legacy")  # types 1 to 3 only: reports are not acknowledged
 
 
 class CommandAction(models.TextChoices):
-    DOWNLOAD = "DOWNLOAD", "Download"
-    DELETE = "DELETE", "Delete"
+    DOWNLOAD = "DOWNLOAD", _("Download")
+    DELETE = "DELETE", _("Delete")
 
 
 class AckResult(models.TextChoices):
-    APPLIED = "APPLIED", "Applied"  # something changed
-    IGNORED = "IGNORED", "Ignored"
-    DUPLICATE = "DUPLICATE", "Duplicate"
+    APPLIED = "APPLIED", _("Applied")  # something changed
+    IGNORED = "IGNORED", _("Ignored")
+    DUPLICATE = "DUPLICATE", _("Duplicate")
 
 
 class Decision(models.TextChoices):
     """What an operator may decide (4.8)."""
 
-    SUBMITTED = "SUBMITTED", "It was submitted"
-    NOT_SUBMITTED = "NOT_SUBMITTED", "It was not submitted"
-    LOOKUP = "LOOKUP", "Ask the upstream"
-    DELETED = "DELETED", "The files are gone"
-    REASSIGN = "REASSIGN", "Give it to another storage node"
+    SUBMITTED = "SUBMITTED", _("It was submitted")
+    NOT_SUBMITTED = "NOT_SUBMITTED", _("It was not submitted")
+    LOOKUP = "LOOKUP", _("Ask the upstream")
+    DELETED = "DELETED", _("The files are gone")
+    REASSIGN = "REASSIGN", _("Give it to another storage node")
 
 
 DECISIONS: dict[IntentState, frozenset[Decision]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from lifecycle_app import limits
 from lifecycle_app.models.storage_nodes import StorageNode
@@ -26,29 +27,38 @@ def _state_in(states: frozenset[IntentState]) -> Q:
 class Delivery(models.TextChoices):
     """Whether a storage node is to be told something about the row."""
 
-    NONE = "NONE", "Nothing to deliver"
-    WAITING = "WAITING", "To be delivered"  # again at every connection of the node, until its first applied report
-    SETTLED = "SETTLED", "Answered by the node"
+    NONE = "NONE", _("Nothing to deliver")
+    WAITING = "WAITING", _("To be delivered")  # again at every connection of the node, until its first applied report
+    SETTLED = "SETTLED", _("Answered by the node")
 
 
 class LifecycleTask(models.Model):
     """The visible row of a gid. It is there exactly while its intent is not DELETED."""
 
-    task_id = IdField(primary_key=True, db_comment="32 hex digits, time-ordered")
+    task_id = IdField(_("row id"), primary_key=True, db_comment="32 hex digits, time-ordered")
     namespace = models.ForeignKey(
-        Namespace, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, db_comment="tenant"
+        Namespace,
+        verbose_name=_("namespace"),
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        db_comment="tenant",
     )
-    gid = models.BigIntegerField(db_comment="what is downloaded; positive")
-    name = ExactTextField(max_length=limits.NAME_LENGTH_MAX, db_comment="printable, for people and nodes")
-    requester = ExactTextField(max_length=limits.REQUESTER_LENGTH_MAX, db_comment="who asked for it, printable")
+    gid = models.BigIntegerField(_("gid"), db_comment="what is downloaded; positive")
+    name = ExactTextField(_("name"), max_length=limits.NAME_LENGTH_MAX, db_comment="printable, for people and nodes")
+    requester = ExactTextField(
+        _("requester"), max_length=limits.REQUESTER_LENGTH_MAX, db_comment="who asked for it, printable"
+    )
     status = AsciiField(
+        _("status"),
         max_length=19,
         choices=[(status.value, TEXTS[status].en) for status in DisplayStatus],
         db_comment="shown to people",
     )
-    progress = models.SmallIntegerField(default=0, db_comment="percent, as the storage node reported it")
+    progress = models.SmallIntegerField(_("progress"), default=0, db_comment="percent, as the storage node reported it")
     storage_node = models.ForeignKey(
         StorageNode,
+        verbose_name=_("storage node"),
         null=True,
         on_delete=models.DO_NOTHING,
         db_constraint=False,
@@ -56,15 +66,23 @@ class LifecycleTask(models.Model):
         db_comment="whose row it is; chosen once",
     )
     delivery = AsciiField(
-        max_length=7, choices=Delivery.choices, default=Delivery.NONE, db_comment="is the node to be told something"
+        _("delivery"),
+        max_length=7,
+        choices=Delivery.choices,
+        default=Delivery.NONE,
+        db_comment="is the node to be told something",
     )
-    sent_connection_id = IdField(null=True, db_comment="the connection on which the command was sent last")
-    sent_at = InstantField(null=True, db_comment="when it was sent last")
-    created_at = InstantField(db_comment="microseconds since the epoch, UTC")
-    updated_at = InstantField(db_comment="microseconds since the epoch, UTC")
+    sent_connection_id = IdField(
+        _("sent connection id"), null=True, db_comment="the connection on which the command was sent last"
+    )
+    sent_at = InstantField(_("sent at"), null=True, db_comment="when it was sent last")
+    created_at = InstantField(_("created at"), db_comment="microseconds since the epoch, UTC")
+    updated_at = InstantField(_("updated at"), db_comment="microseconds since the epoch, UTC")
 
     class Meta:
         db_table = "orbit_lifecycle_task"
+        verbose_name = _("lifecycle row")
+        verbose_name_plural = _("lifecycle rows")
         constraints = [
             models.UniqueConstraint(fields=["namespace", "gid"], name="lifecycle_task_gid_unique"),
             at_least("lifecycle_task_gid_positive", "gid", limits.GID_MIN),
@@ -96,35 +114,61 @@ class LifecycleTask(models.Model):
 class OperationIntent(models.Model):
     """The one lifecycle of a gid: at most one generation is alive, and each has its own operation id."""
 
-    intent_id = IdField(primary_key=True, db_comment="32 hex digits, time-ordered")
+    intent_id = IdField(_("intent id"), primary_key=True, db_comment="32 hex digits, time-ordered")
     namespace = models.ForeignKey(
-        Namespace, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, db_comment="tenant"
+        Namespace,
+        verbose_name=_("namespace"),
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        db_comment="tenant",
     )
-    gid = models.BigIntegerField(db_comment="positive 63-bit integer, unique in the namespace")
-    operation_id = IdField(db_comment="one per generation; time-ordered unless adopted from a report")
-    state = AsciiField(max_length=14, choices=IntentState.choices, db_comment="changed by domain/transitions.py only")
-    delete_operation_id = IdField(null=True, db_comment="stable through every retry of the delete")
+    gid = models.BigIntegerField(_("gid"), db_comment="positive 63-bit integer, unique in the namespace")
+    operation_id = IdField(
+        _("operation id"), db_comment="one per generation; time-ordered unless adopted from a report"
+    )
+    state = AsciiField(
+        _("state"), max_length=14, choices=IntentState.choices, db_comment="changed by domain/transitions.py only"
+    )
+    delete_operation_id = IdField(
+        _("delete operation id"), null=True, db_comment="stable through every retry of the delete"
+    )
     task = models.ForeignKey(
         LifecycleTask,
+        verbose_name=_("task"),
         null=True,
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
         db_comment="the visible row; NULL exactly for a tombstone",
     )
-    last_revision = models.BigIntegerField(default=0, db_comment="newest revision that a storage node reported")
-    legacy = models.BooleanField(default=False, db_comment="no v2 generation: reports without operation id apply")
-    quantity = models.BigIntegerField(default=1, db_comment="what is metered once it is certainly submitted")
-    owner_node_id = ExactTextField(max_length=64, db_comment="Orbit node that makes the one call")
-    owner_incarnation = IdField(db_comment="its incarnation; another one cannot know the outcome")
-    evidence = LongTextField(null=True, db_comment="JSON array: what an operator needs to decide; no secrets")
-    tombstone = LongTextField(null=True, db_comment="JSON: the generation before, until this one is certain")
-    created_at = InstantField(db_comment="of this generation; microseconds since the epoch, UTC")
-    updated_at = InstantField(db_comment="microseconds since the epoch, UTC")
-    submitted_at = InstantField(null=True, db_comment="when it became certain that it was submitted")
+    last_revision = models.BigIntegerField(
+        _("last revision"), default=0, db_comment="newest revision that a storage node reported"
+    )
+    legacy = models.BooleanField(
+        _("legacy"), default=False, db_comment="no v2 generation: reports without operation id apply"
+    )
+    quantity = models.BigIntegerField(
+        _("quantity"), default=1, db_comment="what is metered once it is certainly submitted"
+    )
+    owner_node_id = ExactTextField(_("owner node id"), max_length=64, db_comment="Orbit node that makes the one call")
+    owner_incarnation = IdField(
+        _("owner incarnation"), db_comment="its incarnation; another one cannot know the outcome"
+    )
+    evidence = LongTextField(
+        _("evidence"), null=True, db_comment="JSON array: what an operator needs to decide; no secrets"
+    )
+    tombstone = LongTextField(
+        _("tombstone"), null=True, db_comment="JSON: the generation before, until this one is certain"
+    )
+    created_at = InstantField(_("created at"), db_comment="of this generation; microseconds since the epoch, UTC")
+    updated_at = InstantField(_("updated at"), db_comment="microseconds since the epoch, UTC")
+    submitted_at = InstantField(_("submitted at"), null=True, db_comment="when it became certain that it was submitted")
 
     class Meta:
         db_table = "orbit_operation_intent"
+        verbose_name = _("operation intent")
+        verbose_name_plural = _("operation intents")
         permissions = [("reconcile_operationintent", "Can reconcile operation intents")]
         constraints = [
             models.UniqueConstraint(fields=["namespace", "gid"], name="intent_gid_unique"),

@@ -252,3 +252,23 @@ class TestRights:
         response = Client().post(decide_address(intent, Decision.NOT_SUBMITTED), said(intent))
         assert response.status_code == 302 and "/login/" in response["Location"]
         assert site.state(GID) == "UNKNOWN"
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+def test_every_decision_is_explained_in_chinese_too(site: Site, operator: User, decision: Decision):
+    from django.utils import translation
+
+    from lifecycle_app.admin.decisions import WORDS
+
+    intent = site.unknown(GID)
+    client = client_of(operator, language="zh-hans")
+    page = text(client.get(decide_address(intent, decision)))
+    for words in (WORDS[decision].title, WORDS[decision].effect):
+        with translation.override("en"):
+            english = str(words)
+        with translation.override("zh-hans"):
+            chinese = str(words)
+        assert chinese != english
+        assert english not in page
+    with translation.override("zh-hans"):
+        assert str(WORDS[decision].title) in page

@@ -32,7 +32,7 @@ def _prepare() -> None:
     """Fix this run's token, directory and server once; parallel test processes inherit them by the environment."""
     if "ORBIT_TEST_RUN_TOKEN" not in os.environ:
         os.environ["ORBIT_TEST_RUN_TOKEN"] = secrets.token_hex(4)
-        directory = scratch_directory("orbit-test-")
+        directory = scratch_directory("test")
         os.environ["ORBIT_TEST_DIRECTORY"] = str(directory)
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
     if chosen_engine() == MYSQL and not os.environ.get("ORBIT_TEST_MYSQL_URL"):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tests.support.scratch import scratch_directory
+from tests.support.scratch import PID_FILE, scratch_directory
 
 DATABASE = "orbit"
 USER = "orbit"
@@ -115,7 +115,7 @@ def start_private_mariadb(
     if server is None or installer is None:
         raise MariaDBUnavailable("mariadbd is not installed (Debian: apt-get install mariadb-server-core)")
     # A short path: a Unix socket's name is at most 107 bytes.
-    home = scratch_directory("orbit-mariadb-") if scratch else Path(tempfile.mkdtemp(prefix="orbit-mariadb-"))
+    home = scratch_directory("mariadb") if scratch else Path(tempfile.mkdtemp(prefix="orbit-mariadb-"))
     owned = [home]
     try:
         data = Path(datadir) if datadir is not None else home / "data"
@@ -140,7 +140,7 @@ def start_private_mariadb(
             f"--port={port}",
             f"--socket={socket_path}",
             "--bind-address=127.0.0.1",
-            f"--pid-file={home / 'pid'}",
+            f"--pid-file={home / PID_FILE}",
             f"--tmpdir={home}",
             f"--init-file={init}",
             "--skip-name-resolve",

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from django.db import close_old_connections, connections
 
-from tasks_app.domain import sweeps
+from tasks_app.domain import plan_firing, sweeps
+from tasks_app.domain.retention import Retention
 from workers_app import sessions, telemetry
 
 JITTER_RATIO = 0.2
@@ -39,6 +40,10 @@ def _recheck_resource_keys() -> bool:
     return sweeps.recheck_resource_keys() >= sweeps.RECHECK_BATCH
 
 
+def _fire_plans() -> bool:
+    return plan_firing.fire_due() >= plan_firing.PLANS_PER_PASS
+
+
 def _prune_sessions() -> bool:
     return sessions.prune() >= sessions.PRUNE_BATCH
 
@@ -46,7 +51,9 @@ def _prune_sessions() -> bool:
 LOOPS: tuple[Loop, ...] = (
     Loop("sweep", 1.0, _sweep),
     Loop("resource keys", 1.0, _recheck_resource_keys),
+    Loop("plans", 1.0, _fire_plans),
     Loop("sessions", 60.0, _prune_sessions),
+    Loop("retention", 60.0, Retention().step),
 )
 
 

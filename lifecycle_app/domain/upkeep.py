@@ -1,6 +1,6 @@
 """What `orbit_check` and retention do with the rows of this app (design 5.2, 5.6).
 
-Receipts of reports are deleted when they are old; tombstones, metering and intents stay. A report that is repeated
+Receipts of reports and notifications that were received go when they are old; tombstones, metering and intents stay. A report that is repeated
 after its receipt is gone carries a revision that is not newer than the last one, and changes nothing.
 """
 
@@ -22,6 +22,15 @@ def register() -> None:
     invariants.register(CHECK, _findings)
     retention.register(
         retention.aged("reports", "orbit_report_receipt", "receipt_id", lambda: settings.ORBIT.retain_reports_days)
+    )
+    retention.register(
+        retention.aged(
+            "notifications",
+            "orbit_notification",
+            "notification_id",
+            lambda: settings.ORBIT.retain_reports_days,
+            where="next_attempt_at IS NULL",  # what the receiver has not got yet stays
+        )
     )
 
 

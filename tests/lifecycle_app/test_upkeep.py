@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from lifecycle_app.models import ReportReceipt
+from lifecycle_app.models import Notification, ReportReceipt
 from tasks_app import ids
 from tasks_app.domain import invariants, retention
 from tests.tasks_app.factories import make_tenant, now
@@ -45,12 +45,36 @@ def test_the_period_is_a_setting(settings: Any) -> None:
     assert prune_reports() == 1
 
 
+def notification(age_days: float, *, waits: bool) -> str:
+    at = now() - round(age_days * DAY)
+    notification_id = ids.new_id(at)
+    Notification.objects.create(
+        notification_id=notification_id,
+        namespace_id="5" * 32,
+        gid=7,
+        operation_id=notification_id,
+        status="SUBMITTED",
+        next_attempt_at=at if waits else None,
+        delivered_at=None if waits else at,
+        created_at=at,
+    )
+    return notification_id
+
+
+def test_notifications_go_with_the_receipts_but_not_before_they_were_received() -> None:
+    young, waiting = notification(29.9, waits=False), notification(99, waits=True)
+    notification(30.1, waits=False)
+    (kind,) = [kind for kind in retention.kinds() if kind.name == "notifications"]
+    assert sum(batch.rows for batch in retention.run(kind)) == 1
+    assert {found.notification_id for found in Notification.objects.all()} == {young, waiting}
+
+
 def test_orbit_check_looks_at_the_lifecycle_too() -> None:
     assert list(invariants.look("lifecycle")) == []
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO orbit_weekly_usage (namespace_id, requester, week, quantity)"
-            " VALUES (%s, 'ada', '2026-W48', 5)",
+            " VALUES (%s, %s, %s, %s)",
             [make_tenant().namespace_id, "ada", "2026-W48", 5],
         )
     (finding,) = invariants.look("lifecycle")

@@ -1,7 +1,8 @@
 """What `orbit_check` and retention do with the rows of this app (design 5.2, 5.6).
 
-Receipts of reports and notifications that were received go when they are old; tombstones, metering and intents stay. A report that is repeated
-after its receipt is gone carries a revision that is not newer than the last one, and changes nothing.
+Receipts of reports, and notifications that were received, go when they are old; tombstones, metering and intents stay.
+A report that is repeated after its receipt is gone carries a revision that is not newer than the last one, and changes
+nothing.
 """
 
 from __future__ import annotations

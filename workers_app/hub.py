@@ -37,7 +37,7 @@ TICK_SECONDS = 0.1
 WATCH_SECONDS = 1.0
 GOODBYE_SECONDS = 2.0
 CLAIM_WAITING_MAX = 16
-WATCH_WAITING_MAX = 64
+WATCH_WAITING_MAX = 512  # a full node of handshakes at once, and room for the watching beside them
 
 
 class WorkersHub:

@@ -90,7 +90,8 @@ def finished(tenant: Tenant, report: Report = Report.SUCCEEDED, **fields: Any) -
 
 def test_periods_are_those_of_the_settings(settings: Any) -> None:
     days = {kind.name: kind.days() for kind in retention.kinds()}
-    assert days == {"tasks": 30, "events": 30, "receipts": 90, "firings": 30, "audit": 400, "reports": 30}
+    kept = {"tasks": 30, "events": 30, "receipts": 90, "firings": 30, "audit": 400, "reports": 30, "notifications": 30}
+    assert days == kept
     settings.ORBIT = dataclasses.replace(settings.ORBIT, retain_tasks_days=5, retain_audit_days=6)
     assert {kind.name: kind.days() for kind in retention.kinds()}["tasks"] == 5
 

@@ -94,16 +94,18 @@ def _waiters() -> list[str]:
 
 
 def _histories() -> list[str]:
-    """Revisions of a task have no gap and one event each; what was claimed or given back left none."""
+    """Revisions of an accepted task have no gap and one event each; what was claimed or given back left none."""
     found = []
     revisions: dict[str, list[int]] = {}
     for task_id, revision in _rows(
         f"SELECT task_id, revision FROM orbit_event WHERE type NOT IN {_WITHOUT_REVISION} ORDER BY task_id, event_id"
     ):
         revisions.setdefault(task_id, []).append(revision)
-    for task_id, revision in _rows("SELECT task_id, revision FROM orbit_task"):
+    for task_id, revision in _rows(
+        "SELECT t.task_id, t.revision FROM orbit_task t JOIN orbit_idempotency_record r ON r.task_id = t.task_id"
+    ):
         seen = revisions.get(task_id)
-        if seen is not None and seen != list(range(1, revision + 1)):
+        if seen != list(range(1, revision + 1)):
             found.append(f"task {task_id}: revision {revision}, events say {seen}")
     return found
 

@@ -352,3 +352,44 @@ def pass_attempt_timeout(task_id: str) -> None:
     """The running attempt began so long ago that its time-out has just passed."""
     started_at = now() - row(task_id).attempt_timeout_ms * 1000
     set_columns(task_id, started_at=started_at)
+
+
+# -- long lines
+
+_GENERATED = {"dispatch_at", "wake_at", "attention"}
+_DIGITS = "(" + " UNION ALL ".join(f"SELECT {digit} AS n" for digit in range(10)) + ")"
+
+
+def backlog(task_id: str, count: int) -> None:
+    """Copies of a waiting task, `count` of them (a power of ten), each a microsecond ahead of the next and all ahead of
+    it in line. Written straight into the tables: accepting them would take minutes.
+    """
+    places = len(str(count)) - 1
+    assert count == 10**places
+    number = " + ".join(f"d{place}.n * {10**place}" for place in range(places))
+    numbers = ", ".join(f"{_DIGITS} d{place}" for place in range(places))
+    copy_id = f"LPAD(HEX({number}), 32, '0')" if connection.vendor == "mysql" else f"printf('%%032x', {number})"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM orbit_task WHERE task_id = %s", [task_id])
+        columns = [column[0] for column in cursor.description if column[0] not in _GENERATED]
+        values = {
+            **{name: f"t.{name}" for name in columns},
+            # A prefix of its own for each template, so that several backlogs stand beside each other.
+            "task_id": f"REPLACE({copy_id}, '00000000000000000000', '{_numbers_prefix()}')",
+            "available_at": f"t.available_at - {count} + ({number})",
+        }
+        cursor.execute(
+            f"INSERT INTO orbit_task ({', '.join(columns)}) SELECT {', '.join(values[name] for name in columns)}"
+            f" FROM orbit_task t, {numbers} WHERE t.task_id = %s",
+            [task_id],
+        )
+        for table, key in (("orbit_queue", "queue_id"), ("orbit_application", "application_id")):
+            cursor.execute(
+                f"UPDATE {table} SET unfinished = unfinished + %s"
+                f" WHERE {key} = (SELECT {key} FROM orbit_task WHERE task_id = %s)",
+                [count, task_id],
+            )
+
+
+def _numbers_prefix() -> str:
+    return f"{next(_numbers):020x}"

@@ -16,9 +16,9 @@ from tests.lifecycle_app.site import Site, UpstreamPlay, make_site
 from tests.lifecycle_app.world import World
 from tests.support.databases import private_database
 from tests.support.server import Credentials, bootstrap, manage
-from tests.tasks_app.conftest import Points, points, test_database
+from tests.tasks_app.conftest import Points, points
 
-__all__ = ["Points", "points", "test_database"]
+__all__ = ["Points", "points"]
 
 
 def empty_tables() -> None:

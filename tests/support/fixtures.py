@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.db import DEFAULT_DB_ALIAS
+from django.test.utils import setup_databases, teardown_databases
 
 from tests.support.api import Api
 from tests.support.databases import private_database
@@ -75,6 +77,32 @@ def make_site() -> Iterator[Site]:
             strict=bootstrap(url, application="tests", namespace="strict", policy="STRICT"),
             foreign=bootstrap(url, application="others", namespace="foreign"),
         )
+
+
+@pytest.fixture(scope="session")
+def test_database(
+    request: pytest.FixtureRequest,
+    django_db_setup: None,
+    django_db_blocker: Any,
+    django_db_keepdb: bool,
+    django_db_createdb: bool,
+) -> Iterator[None]:
+    """pytest-django makes the database for tests that carry its mark; where none does, it is made here."""
+    if any(item.get_closest_marker("django_db") for item in request.session.items):
+        yield
+        return
+    with django_db_blocker.unblock():
+        made = setup_databases(
+            0,
+            False,
+            aliases={DEFAULT_DB_ALIAS},
+            serialized_aliases=set(),
+            keepdb=django_db_keepdb and not django_db_createdb,
+        )
+    yield
+    if not django_db_keepdb:
+        with django_db_blocker.unblock():
+            teardown_databases(made, 0)
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import DEFAULT_DB_ALIAS, connection, transaction
-from django.test.utils import setup_databases, teardown_databases
+from django.db import connection, transaction
 
 from tasks_app import faults
 from tasks_app.domain import submission
@@ -26,32 +25,6 @@ def empty_tables() -> None:
             if has_rows:
                 cursor.execute(f"DELETE FROM {name}")
     submission.forget_references()
-
-
-@pytest.fixture(scope="session")
-def test_database(
-    request: pytest.FixtureRequest,
-    django_db_setup: None,
-    django_db_blocker: Any,
-    django_db_keepdb: bool,
-    django_db_createdb: bool,
-) -> Iterator[None]:
-    """pytest-django makes the database for tests that carry its mark; where none does, it is made here."""
-    if any(item.get_closest_marker("django_db") for item in request.session.items):
-        yield
-        return
-    with django_db_blocker.unblock():
-        made = setup_databases(
-            0,
-            False,
-            aliases={DEFAULT_DB_ALIAS},
-            serialized_aliases=set(),
-            keepdb=django_db_keepdb and not django_db_createdb,
-        )
-    yield
-    if not django_db_keepdb:
-        with django_db_blocker.unblock():
-            teardown_databases(made, 0)
 
 
 @pytest.fixture

@@ -162,7 +162,6 @@ class Dispatcher:
         at = self._scheduler.next_wake_up(now)
         if at is not None:
             self._wake_up = asyncio.get_running_loop().call_later(max(0.0, at - now), self._pump)
-        self._measure()
 
     async def _run(self, order: ClaimOrder, claimer: Claimer) -> None:
         allocation = self._shares.allocation(order.namespace_id) if order.policy is Policy.STRICT else None
@@ -227,7 +226,8 @@ class Dispatcher:
         self._scheduler.clear(queue_id=queue_id)
         self._pump_soon()
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """Show what the scheduler is doing; called now and then."""
         occupancy = self._scheduler.occupancy
         telemetry.CLAIM_REQUESTS.labels(standing="waiting").set(occupancy.waiting)
         telemetry.CLAIM_REQUESTS.labels(standing="running").set(occupancy.running)

@@ -207,6 +207,7 @@ class WorkersHub:
     # -- What goes on beside the connections
 
     async def _tick(self) -> None:
+        self.dispatcher.measure()
         now_us = self.clock.now_us()
         running = reserved = 0
         for connection in list(self._connections.values()):

@@ -67,18 +67,17 @@ class HttpFront:
 
     def _run(self, exchange: Exchange, arrived_at: float) -> None:
         """The first run of a request."""
-        ran_at = time.monotonic()
         try:
             self._wsgi.start(
                 exchange,
                 extra={ENVIRON_ENABLED: True},
-                then=lambda outcome: self._answered(exchange, outcome, arrived_at, ran_at, is_rerun=False),
+                then=lambda outcome: self._answered(exchange, outcome, arrived_at, is_rerun=False),
             )
         except PoolSaturated:
             exchange.respond_refusal(refusals.saturated())
 
     def _answered(
-        self, exchange: Exchange, outcome: Answer | BaseException, arrived_at: float, ran_at: float, *, is_rerun: bool
+        self, exchange: Exchange, outcome: Answer | BaseException, arrived_at: float, *, is_rerun: bool
     ) -> None:
         if isinstance(outcome, BaseException):
             telemetry.front_failed(outcome)
@@ -99,7 +98,7 @@ class HttpFront:
             self._reruns_waiting.append(partial(self._rerun, exchange, arrived_at, wait, final))
             self._pump_reruns()
 
-        take_back = self._long_polls.park(wait, arrived_at=arrived_at, ran_at=ran_at, is_rerun=is_rerun, wake=wake)
+        take_back = self._long_polls.park(wait, arrived_at=arrived_at, is_rerun=is_rerun, wake=wake)
         if take_back is None:
             exchange.respond(outcome.without_header(WAIT_HEADER))
         else:
@@ -117,12 +116,11 @@ class HttpFront:
         """Run a request again; False if the pool had no room, and it waits for its turn once more."""
         if exchange.gone:
             return True
-        ran_at = time.monotonic()
         is_over = False
 
         def then(outcome: Answer | BaseException) -> None:
             over()
-            self._answered(exchange, outcome, arrived_at, ran_at, is_rerun=True)
+            self._answered(exchange, outcome, arrived_at, is_rerun=True)
 
         def over() -> None:
             nonlocal is_over

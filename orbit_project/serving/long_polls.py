@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +32,6 @@ ENVIRON_WAIT = "orbit.wait"
 ENVIRON_ENABLED = "orbit.long_polls"
 POLL_SECONDS = 0.25
 RERUN_SECONDS_MIN = 0.1  # one busy feed must not run the same request over and over
-RECENT_MAX = 10_000
 
 Key = tuple[str, str]  # kind and the id it is about
 
@@ -89,7 +87,6 @@ class LongPolls:
         self._waiters_max = waiters_max
         self._waiters: dict[Key, set[_Waiter]] = {}
         self._count = 0
-        self._recent: OrderedDict[Key, float] = OrderedDict()
         self._poller: asyncio.Task[None] | None = None
         self._is_draining = False
 
@@ -98,12 +95,12 @@ class LongPolls:
         return self._count
 
     def park(
-        self, wait: Wait, *, arrived_at: float, ran_at: float, is_rerun: bool, wake: Callable[[bool], None]
+        self, wait: Wait, *, arrived_at: float, is_rerun: bool, wake: Callable[[bool], None]
     ) -> Callable[[], object] | None:
         """Keep a request back. `wake(final)` is called once, later, to run it again; the result takes it back.
 
-        `arrived_at` and `ran_at` are when the request came and when its last run began (monotonic). None if it must
-        not wait: the node drains, too many wait already, or its time is up.
+        `arrived_at` is when the request came (monotonic). None if it must not wait: the node drains, too many wait
+        already, or its time is up.
         """
         now = time.monotonic()
         until = arrived_at + min(wait.wait_ms, limits.WAIT_MS_MAX) / 1000
@@ -114,19 +111,15 @@ class LongPolls:
         self._count += 1
         loop = asyncio.get_running_loop()
         waiter.timer = loop.call_at(until, self._wake, waiter, True)
-        if self._recent.get(wait.key, 0.0) >= ran_at:
-            self._changed(wait.key)  # it changed between the view's read and now
         if self._poller is None:
             self._poller = loop.create_task(self._poll())
         return lambda: self._remove(waiter)
 
     def hint(self, hint: Hint) -> None:
-        """Something changed on this node."""
-        if hint.kind in (HintKind.TASK_CHANGED, HintKind.CANCEL_REQUESTED, HintKind.WORK_ADDED):
-            if hint.task_id:
-                self._changed(("task", hint.task_id))
-            if hint.namespace_id:
-                self._changed(("events", hint.namespace_id))
+        """Something changed on this node. (What changed between a view's read and its `park`, the next look sees.)"""
+        if self._waiters and hint.kind in (HintKind.TASK_CHANGED, HintKind.WORK_ADDED):
+            self._changed(("task", hint.task_id))
+            self._changed(("events", hint.namespace_id))
 
     def drain(self) -> None:
         """Answer everybody now and let nobody wait any more."""
@@ -136,10 +129,6 @@ class LongPolls:
                 self._wake(waiter, True)
 
     def _changed(self, key: Key) -> None:
-        self._recent[key] = time.monotonic()
-        self._recent.move_to_end(key)
-        while len(self._recent) > RECENT_MAX:
-            self._recent.popitem(last=False)
         now = time.monotonic()
         for waiter in list(self._waiters.get(key, ())):
             if waiter.not_before <= now:

@@ -183,12 +183,16 @@ class OrbitWebSocket(WebSocketProtocol):
             await self._writable.wait()
 
     def sendData(self, data: bytes, sync: bool = False, chopsize: int | None = None) -> None:
+        """Straight to the transport: autobahn's own composes a log line for every frame and throws it away."""
         if self._unsent_since is not None:
             self._unsent_bytes += len(data)
             if self._unsent_bytes > limits.UNSENT_BYTES_MAX:
                 self._cut("too much unsent data")
                 return
-        super().sendData(data, sync, chopsize)
+        self.transport.write(data)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._dataReceived(data)
 
     def _cut(self, reason: str) -> None:
         """Drop the connection without a closing handshake, for which a client that does not read has no ear."""

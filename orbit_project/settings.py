@@ -46,12 +46,12 @@ MIDDLEWARE = [
     "orbit_project.page_headers.PageHeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    "orbit_project.page_middleware.PageSessionMiddleware",
+    "orbit_project.page_middleware.PageLocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
+    "orbit_project.page_middleware.PageAuthenticationMiddleware",
+    "orbit_project.page_middleware.PageMessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -77,8 +77,12 @@ TEMPLATES = [
 
 # -- Database
 DATABASES = {"default": database_settings(ORBIT.database_url, base=BASE_DIR)}
-# SQLite keeps no comments on tables and columns; the server databases do.
-SILENCED_SYSTEM_CHECKS = ["fields.W163", "models.W046"]
+SILENCED_SYSTEM_CHECKS = [
+    "fields.W163",  # SQLite keeps no comments on columns and tables; the server databases do
+    "models.W046",
+    "security.W004",  # TLS ends at the proxy, which redirects and says so to browsers (docs/deploy)
+    "security.W008",
+]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 if ORBIT.database_url.engine == "sqlite":
     Path(DATABASES["default"]["NAME"]).parent.mkdir(parents=True, exist_ok=True)

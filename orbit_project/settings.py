@@ -80,7 +80,7 @@ DATABASES = {"default": database_settings(ORBIT.database_url, base=BASE_DIR)}
 SILENCED_SYSTEM_CHECKS = [
     "fields.W163",  # SQLite keeps no comments on columns and tables; the server databases do
     "models.W046",
-    "security.W004",  # TLS ends at the proxy, which redirects and says so to browsers (docs/deploy)
+    "security.W004",  # TLS ends at the proxy, which redirects and says so to browsers
     "security.W008",
 ]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

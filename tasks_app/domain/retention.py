@@ -31,7 +31,7 @@ from tasks_app.transactions import Tx, reading, unit
 
 ROWS_MAX: Final = 500  # of one statement
 ROWS_MIN: Final = 20
-BATCH_SECONDS_MAX: Final = 0.05  # a batch that took longer makes the next one smaller
+BATCH_SECONDS_MAX: Final = 0.025  # a batch that took longer makes the next one smaller
 REST_RATIO: Final = 4  # resting time for working time
 REST_SECONDS_MIN, REST_SECONDS_MAX = 0.01, 2.0
 

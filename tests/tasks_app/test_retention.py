@@ -413,7 +413,7 @@ def test_counters_and_permits_are_untouched(tenant: Tenant, in_days: Callable[[f
 def test_a_slow_batch_makes_the_next_one_smaller_and_a_quick_one_larger() -> None:
     assert Pace(100).after(0.2).rows == 50
     assert Pace(100).after(0.001).rows == 200
-    assert Pace(100).after(0.04).rows == 100
+    assert Pace(100).after(0.02).rows == 100
     assert Pace(400).after(0.001).rows == retention.ROWS_MAX == 500
     assert Pace(30).after(1).rows == retention.ROWS_MIN
 

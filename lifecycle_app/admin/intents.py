@@ -92,11 +92,11 @@ class DecisionForm(forms.Form):
 
 @admin.register(OperationIntent)
 class OperationIntentAdmin(OrbitModelAdmin):
-    list_display = ("gid", "state", "shown_status", "name", "requester", "storage_node", "namespace", "updated_at")
+    list_display = ("gid", "state", "shown_status", "name", "requester", "storage_node", "namespace", "created_at")
     list_select_related = ("namespace", "task", "task__storage_node")
     list_filter = (WaitingFilter, "state")
     search_fields = ("=gid", "=operation_id", "=task__requester")
-    ordering = ("updated_at",)
+    ordering = ("operation_id",)  # time-ordered: looking at one, or asking the upstream, does not move it
     _SHOWN = (
         *("gid", "state", "shown_status", "decisions", "shown_evidence", "name", "requester", "storage_node"),
         *("operation_id", "delete_operation_id", "last_revision", "legacy", "quantity", "namespace"),
@@ -256,6 +256,10 @@ _KINDS = {
 
 def _line(entry: dict[str, Any]) -> tuple[str, Any, SafeString]:
     """When, what, and the facts."""
-    facts = {key: value for key, value in entry.items() if key not in ("kind", "at")}
+    facts = {
+        key: str(value).lower() if isinstance(value, bool) else value
+        for key, value in entry.items()
+        if key not in ("kind", "at")
+    }
     shown = format_html_join("", " · {}: <code>{}</code>", facts.items()) if facts else format_html("")
     return entry["at"], _KINDS.get(entry["kind"], entry["kind"]), shown

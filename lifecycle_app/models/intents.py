@@ -193,7 +193,7 @@ class OperationIntent(models.Model):
             models.Index(fields=["namespace", "operation_id"], name="intent_newest"),
             models.Index(fields=["namespace", "state", "operation_id"], name="intent_newest_of_state"),
             # Recovery looks for RESERVED and SUBMITTING, operators for UNKNOWN and DELETE_PENDING, oldest first.
-            models.Index(fields=["state", "updated_at"], name="intent_waiting"),
+            models.Index(fields=["state", "operation_id"], name="intent_waiting"),
         ]
 
     def __str__(self) -> str:

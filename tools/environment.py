@@ -124,7 +124,7 @@ def _install(groups: list[str]) -> None:
     if not _logged([*pip, "install", "--no-input", "--disable-pip-version-check", *requirements]):
         raise StepFailed(
             f"pip could not install {', '.join(relative(_requirements(group)) for group in groups)}",
-            next_command="make doctor   (is the package index reachable from here?)",
+            next_command="the same again, once the package index can be reached; the log says what pip missed",
             log=INSTALL_LOG,
         )
     # The SDK's own folder, so that its examples and the command `orbit` run what stands in this checkout.

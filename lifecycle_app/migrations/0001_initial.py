@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("tasks_app", "0002_operator_rights"),
+        ("tasks_app", "0001_initial"),
     ]
 
     operations = [

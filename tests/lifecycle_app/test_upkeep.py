@@ -73,8 +73,7 @@ def test_orbit_check_looks_at_the_lifecycle_too() -> None:
     assert list(invariants.look("lifecycle")) == []
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO orbit_weekly_usage (namespace_id, requester, week, quantity)"
-            " VALUES (%s, %s, %s, %s)",
+            "INSERT INTO orbit_weekly_usage (namespace_id, requester, week, quantity) VALUES (%s, %s, %s, %s)",
             [make_tenant().namespace_id, "ada", "2026-W48", 5],
         )
     (finding,) = invariants.look("lifecycle")

@@ -90,6 +90,24 @@ class StartBudget:
         return now_us if missing <= 0 else now_us + -(-missing // self.starts)
 
 
+def start_rate_columns(rate: tuple[int, int] | None, budget: StartBudget | None, now_us: int) -> dict[str, Any]:
+    """Columns for a start rate (starts, per_ms); `budget` is that of the rate in force.
+
+    The first rate starts with a full bucket; another one keeps the starts that were left, so that changing it back and
+    forth refills nothing.
+    """
+    if rate is None:
+        return {"start_rate_starts": None, "start_rate_per_ms": None, "start_level": 0, "start_level_at": now_us}
+    starts, per_ms = rate
+    left = starts if budget is None else min(budget.left(now_us), starts)
+    return {
+        "start_rate_starts": starts,
+        "start_rate_per_ms": per_ms,
+        "start_level": left * per_ms * 1000,
+        "start_level_at": now_us,
+    }
+
+
 def spend_statement(table: str, key: str, identity: str, *, amount: int, now_us: int) -> Statement:
     """Spends `amount` starts of a row that has a start rate; matches no row when the budget is too small."""
     # A full bucket needs no more than per_us to fill: cutting the time there keeps every product inside 64 bits.

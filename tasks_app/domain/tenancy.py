@@ -11,9 +11,11 @@ from typing import Any, Final
 from tasks_app import dialect, ids
 from tasks_app.domain import audit
 from tasks_app.domain.audit import Actor
+from tasks_app.domain.quotas import StartBudget, start_rate_columns
 from tasks_app.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from tasks_app.hints import Hint, HintKind, publish
 from tasks_app.instants import US_PER_SECOND
+from tasks_app.limits import QUOTA_MAX, START_RATE_PER_MS_MAX, START_RATE_STARTS_MAX
 from tasks_app.printable import printable_fault
 from tasks_app.states import Action, Policy
 from tasks_app.transactions import Tx, reading
@@ -310,21 +312,40 @@ def ensure_namespace(
 
 
 def set_application_quotas(tx: Tx, application_id: str, quotas: dict[str, Any], *, actor: Actor) -> None:
-    """Sets the given quotas (`max_unfinished`, `max_running`, `start_rate` as (starts, per_ms)); None lifts one."""
+    """Sets the given quotas (`max_unfinished`, `max_running`, `start_rate` as (starts, per_ms)); None lifts one.
+
+    Raises InvalidArgument for a number out of its range.
+    """
     columns: dict[str, Any] = {name: quotas[name] for name in ("max_unfinished", "max_running") if name in quotas}
     for name, value in columns.items():
-        if value is not None and value < 0:
-            raise InvalidArgument.field(name, "must be at least 0")
+        _require_range(name, value, 0, QUOTA_MAX)
     if "start_rate" in quotas:
-        starts, per_ms = quotas["start_rate"] or (None, None)
-        columns |= {"start_rate_starts": starts, "start_rate_per_ms": per_ms}
-        columns |= {"start_level": 0 if starts is None else starts * per_ms * 1000, "start_level_at": tx.now_us}
+        rate = quotas["start_rate"]
+        if rate is not None:
+            _require_range("start_rate.starts", rate[0], 1, START_RATE_STARTS_MAX)
+            _require_range("start_rate.per_ms", rate[1], 1, START_RATE_PER_MS_MAX)
+        columns |= start_rate_columns(rate, _budget_of(tx, application_id), tx.now_us)
     if columns:
         tx.execute(
             f"UPDATE orbit_application SET {', '.join(f'{name} = %s' for name in columns)} WHERE application_id = %s",
             [*columns.values(), application_id],
         )
         audit.write(tx, actor, "application.set", "application", application_id, data=quotas)
+
+
+def _budget_of(tx: Tx, application_id: str) -> StartBudget | None:
+    """The start budget as it is; the row is locked, so that no start is spent between this look and the change."""
+    row = tx.row(
+        "SELECT start_rate_starts, start_rate_per_ms, start_level, start_level_at FROM orbit_application"
+        f" WHERE application_id = %s{dialect.for_update(tx.connection)}",
+        [application_id],
+    )
+    return None if row is None else StartBudget.of(*row)
+
+
+def _require_range(name: str, value: int | None, lowest: int, highest: int) -> None:
+    if value is not None and not lowest <= value <= highest:
+        raise InvalidArgument.field(name, f"must be {lowest} to {highest}", minimum=lowest, maximum=highest)
 
 
 def _require_printable(field: str, text: str) -> None:

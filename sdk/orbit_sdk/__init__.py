@@ -4,6 +4,7 @@ Of two priorities the larger is the more urgent, everywhere.
 """
 
 from orbit_sdk.aclient import AsyncOrbitClient
+from orbit_sdk.app import App, Config, Priority, QueueConfig, TaskHandle
 from orbit_sdk.client import OrbitClient
 from orbit_sdk.credentials import Credentials
 from orbit_sdk.errors import (
@@ -78,6 +79,7 @@ __all__ = [
     "Accepted",
     "AlreadyExists",
     "ApiError",
+    "App",
     "ApplicationFull",
     "AsyncOrbitClient",
     "BatchItem",
@@ -86,6 +88,7 @@ __all__ = [
     "BatchResult",
     "BatchStatus",
     "Cancelled",
+    "Config",
     "ConfigError",
     "Conflict",
     "ConnectionLost",
@@ -116,7 +119,9 @@ __all__ = [
     "Plan",
     "PlanVersion",
     "Policy",
+    "Priority",
     "Queue",
+    "QueueConfig",
     "QueueFull",
     "QueueStats",
     "QuotaExceeded",
@@ -132,6 +137,7 @@ __all__ = [
     "SubmitTask",
     "Task",
     "TaskError",
+    "TaskHandle",
     "TaskState",
     "TaskSummary",
     "Unauthenticated",

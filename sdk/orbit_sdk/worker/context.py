@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Protocol, TypedDict, Unpack
@@ -26,9 +26,25 @@ class Publisher(Protocol):
     async def apublish(self, key: str, task: SubmitTask) -> Accepted: ...
 
 
+class TaskDefinition(Protocol):
+    """A task of an App, as far as a parent needs to know it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def retry(self) -> RetryPolicy | None: ...
+    def payload(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
 class ChildOptions(TypedDict, total=False):
     """What may be said of a child beside its handler and payload. `priority` None: the parent's."""
 
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
     queue: str | None
     version: str
     payload_version: str
@@ -234,9 +250,16 @@ class Context:
     # -- Children
 
     def publish(
-        self, handler: str, payload: Any, *, key: str | None = None, **options: Unpack[ChildOptions]
+        self,
+        handler: str | TaskDefinition,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Accepted:
         """Submit a child of this task: into the same queue and with the parent's priority, unless given.
+
+        A task of an App takes `args` and `kwargs` instead of a payload, and goes into its own queue.
 
         Its key is derived from the parent's task id and the number of this call (or `key`, which must then be unique
         among the parent's children), so that a parent that runs again and publishes the same does not publish twice.
@@ -248,24 +271,35 @@ class Context:
         return self._publisher_or_refuse().publish(self._child_key(key), child)
 
     async def apublish(
-        self, handler: str, payload: Any, *, key: str | None = None, **options: Unpack[ChildOptions]
+        self,
+        handler: str | TaskDefinition,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Accepted:
         """`publish` for coroutines."""
         child = self._child(handler, payload, options)
         return await self._publisher_or_refuse().apublish(self._child_key(key), child)
 
-    def _child(self, handler: str, payload: Any, options: ChildOptions) -> SubmitTask:
+    def _child(self, handler: str | TaskDefinition, payload: Any, options: ChildOptions) -> SubmitTask:
+        if isinstance(handler, str):
+            name, version, queue, retry = handler, "v1", self.task.queue_id, None
+        else:
+            # A child's priority is its parent's: the task's own default does not count here.
+            name, version, queue, retry = handler.name, handler.version, handler.queue, handler.retry
+            payload = handler.payload(options.get("args", ()), options.get("kwargs"))
         return SubmitTask(
-            queue=options.get("queue") or self.task.queue_id,
-            handler=handler,
-            handler_version=options.get("version", "v1"),
+            queue=options.get("queue") or queue,
+            handler=name,
+            handler_version=options.get("version") or version,
             payload=payload,
             payload_version=options.get("payload_version", "v1"),
             priority=options.get("priority"),
             delay_ms=options.get("delay_ms"),
             expires_in_ms=options.get("expires_in_ms"),
             attempt_timeout_ms=options.get("attempt_timeout_ms"),
-            retry=options.get("retry"),
+            retry=options.get("retry") or retry,
             resource_key=options.get("resource_key"),
             parent_task_id=self.task.task_id,
             parent_fencing_token=self.fencing_token,

@@ -43,7 +43,7 @@ from tests.tasks_app.factories import (
     lose,
     make_credential,
     make_tenant,
-    pass_deadline,
+    now,
     reconcile,
     revoke,
     row,
@@ -69,7 +69,8 @@ def failed(tenant: Tenant, **fields: Any) -> str:
 
 def expired(tenant: Tenant) -> str:
     task_id = submit(tenant, expires_in_ms=60_000)
-    pass_deadline(task_id)
+    accepted_at = now() - 61_000_000
+    set_columns(task_id, created_at=accepted_at, available_at=accepted_at, deadline_at=accepted_at + 60_000_000)
     sweep()
     return task_id
 

@@ -50,9 +50,7 @@ def test_token_in_the_address_is_not_looked_at(orbit_server: RunningOrbit) -> No
     assert_refused(refusal(orbit_server, path=f"{PATH}?token={orbit_server.aged.token}"), 401, "UNAUTHENTICATED")
 
 
-def test_revoked_credential_is_401(
-    orbit_server: RunningOrbit, issue_credential: Callable[..., Credentials]
-) -> None:
+def test_revoked_credential_is_401(orbit_server: RunningOrbit, issue_credential: Callable[..., Credentials]) -> None:
     credentials = issue_credential(orbit_server, actions="workers:connect")
     orbit_server.manage("orbit_credential", "revoke", credentials.members["credential_id"])
     assert_refused(refusal(orbit_server, Authorization=bearer(credentials)), 401, "UNAUTHENTICATED")

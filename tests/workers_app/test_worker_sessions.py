@@ -109,9 +109,7 @@ def test_queue_out_of_scope_is_4403(
     issue_credential: Callable[..., Credentials],
 ) -> None:
     mine, other = api.make_queue(), api.make_queue()
-    credentials = issue_credential(
-        orbit_server, actions="workers:connect,workers:consume", queues=(mine["name"],)
-    )
+    credentials = issue_credential(orbit_server, actions="workers:connect,workers:consume", queues=(mine["name"],))
     socket = connect_worker(token=credentials.token)
     socket.send("hello", **HELLO, queues=[other["queue_id"]])
     assert_closed(socket, 4403, "PERMISSION_DENIED")
@@ -136,7 +134,9 @@ def test_no_hello_in_time_is_4408(start_node: Callable[..., Node]) -> None:
     assert_closed(socket, 4408, "TIMED_OUT")
 
 
-def test_node_that_is_full_says_so_with_4429_and_takes_the_next_when_one_leaves(start_node: Callable[..., Node]) -> None:
+def test_node_that_is_full_says_so_with_4429_and_takes_the_next_when_one_leaves(
+    start_node: Callable[..., Node],
+) -> None:
     node = start_node(ORBIT_MAX_CONNECTIONS="2")
     first, _second = node.worker(), node.worker()
     assert_closed(node.socket(), 4429, "NODE_FULL")

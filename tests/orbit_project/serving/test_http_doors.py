@@ -120,9 +120,17 @@ def test_a_refused_upload_is_not_kept_in_memory(node: TinyNode) -> None:
 
 def test_bodies_together_stay_within_the_budget(start_node) -> None:
     node = start_node(UPLOADS_BYTES_MAX=300_000)
-    first = node.connect()
-    first.send(post_head("/v1/echo", "Content-Length: 250000") + b"x" * 249_999)
-    eventually(lambda: node.request("POST", "/v1/echo", b"x" * 100_000).status == 503)
+
+    def is_full() -> RawConnection | None:
+        """An upload that takes most of the budget; None if the probe came before it had arrived."""
+        upload = node.connect()
+        upload.send(post_head("/v1/echo", "Content-Length: 250000") + b"x" * 249_999)
+        if node.request("POST", "/v1/echo", b"x" * 100_000).status == 503:
+            return upload
+        upload.close()
+        return None
+
+    first = eventually(is_full)
     assert_envelope(node.request("POST", "/v1/echo", b"x" * 100_000), 503, "UNAVAILABLE")
     first.send(b"x")
     assert first.read_reply().status == 200

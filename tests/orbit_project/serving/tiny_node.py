@@ -230,7 +230,6 @@ def main() -> None:
             setattr(module, name, number)
 
     from orbit_project.serving.node import Node, NodeOptions
-
     from workers_app.hint_relay import HintRelay
 
     listener = socket.socket()

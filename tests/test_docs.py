@@ -8,14 +8,18 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+import yaml
 from jsonschema import Draft202012Validator
 
+from orbit_project.configuration import BY_NAME, load
 from tasks_app.api.errors import STATUS
 from tests.support.fixtures import RunningOrbit
 from tests.support.server import ROOT, bootstrap
 from workers_app.protocol.messages import CloseCode
 
 DOCS = ROOT / "docs"
+DEPLOY = DOCS / "deploy"
 HTTP_API = (DOCS / "http-api.md").read_text()
 WORKER_PROTOCOL = (DOCS / "worker-protocol.md").read_text()
 WAIT_SECONDS = 60
@@ -116,3 +120,36 @@ def test_the_protocols_page_explains_every_message():
     }
 
     assert [kind for kind in sorted(types) if f"`{kind}`" not in WORKER_PROTOCOL] == []
+
+
+# -- docs/deploy
+
+
+def test_the_example_of_an_environment_file_is_a_valid_configuration():
+    lines = (DEPLOY / "orbit.env.example").read_text().splitlines()
+    environ = dict(line.removeprefix("#").split("=", 1) for line in lines if re.match(r"#?ORBIT_[A-Z_]+=", line))
+
+    assert load(environ).allowed_hosts == ("orbit.example.com", "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml", "orbit.service", "Dockerfile", "README.md"])
+def test_the_files_for_deployment_name_only_settings_that_there_are(name: str):
+    text = (DEPLOY / name).read_text()
+
+    assert set(re.findall(r"\bORBIT_[A-Z_]+\b", text)) - {"ORBIT_PORT"} <= set(BY_NAME)
+    if name.endswith(".yaml"):
+        assert list(yaml.safe_load_all(text))
+
+
+def test_every_supervisor_waits_longer_than_the_drain_takes():
+    service, compose, kubernetes = (
+        (DEPLOY / name).read_text() for name in ("orbit.service", "compose.yaml", "kubernetes.yaml")
+    )
+    drain = int(re.findall(r"--drain-timeout (\d+)", service)[0])
+
+    waits = [
+        re.findall(r"TimeoutStopSec=(\d+)", service),
+        re.findall(r"stop_grace_period: (\d+)s", compose),
+        re.findall(r"terminationGracePeriodSeconds: (\d+)", kubernetes),
+    ]
+    assert all(int(seconds) > drain + 5 for (seconds,) in waits)

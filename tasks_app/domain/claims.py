@@ -167,7 +167,7 @@ def _claim_in(tx: Tx, order: ClaimOrder, reserved: list[Offer]) -> ClaimOutcome:
     if limit < 1:
         return ClaimOutcome((), room.reason or EmptyReason.NO_WORK, room.retry_at)
     ledger = Ledger(tx)
-    permits: dict[int, int] = {}
+    permits: dict[int, int | None] = {}
     urgent_left = order.limit if order.urgent_limit is None else order.urgent_limit
     passed: set[str] = set()
     dirty = False
@@ -358,20 +358,28 @@ def _lock(tx: Tx, chosen: Sequence[Candidate]) -> list[Offer]:
     return offers
 
 
-def _look_at_keys(tx: Tx, offers: Sequence[Offer], permits: dict[int, int]) -> None:
-    """Locks the keys of those tasks, in the order of their ids, and notes how many permits each has free."""
+def _look_at_keys(tx: Tx, offers: Sequence[Offer], permits: dict[int, int | None]) -> None:
+    """Locks the keys of those tasks, in the order of their ids, and notes how many permits each has free.
+
+    A later look at the line may need a key that comes before one that is locked already: that one is not waited for.
+    None: somebody else is at it, and settles its waiters.
+    """
     refs = {offer.task.resource_ref for offer in offers if offer.task.resource_ref is not None}
+    highest = max((ref for ref, free in permits.items() if free is not None), default=0)
     for resource_ref in sorted(refs - permits.keys()):
-        permits[resource_ref] = resources.free_permits(tx, resource_ref)
+        permits[resource_ref] = resources.free_permits(tx, resource_ref, skip_locked=resource_ref < highest)
 
 
-def _take_permit(tx: Tx, task: TaskRow, permits: dict[int, int]) -> bool:
+def _take_permit(tx: Tx, task: TaskRow, permits: dict[int, int | None]) -> bool:
     """Counts a permit of the task's key, locked by now; puts the task out of sight when there is none."""
     assert task.resource_ref is not None
-    if permits[task.resource_ref] < 1:
+    free = permits[task.resource_ref]
+    if free is None:
+        return False
+    if free < 1:
         resources.hold_back(tx, [task.task_id])
         return False
-    permits[task.resource_ref] -= 1
+    permits[task.resource_ref] = free - 1
     return True
 
 

@@ -84,10 +84,13 @@ def recheck(tx: Tx, resource_ref: int) -> None:
         tx.execute("UPDATE orbit_resource_key SET recheck_at = NULL WHERE resource_ref = %s", [resource_ref])
 
 
-def free_permits(tx: Tx, resource_ref: int) -> int:
-    """Locks the key and tells how many permits are free: for a claim, before it takes one."""
-    now_held, limit = _lock_key(tx, resource_ref)
-    return max(0, limit - now_held)
+def free_permits(tx: Tx, resource_ref: int, *, skip_locked: bool = False) -> int | None:
+    """Locks the key and tells how many permits are free: for a claim, before it takes one.
+
+    `skip_locked` is for a key out of the documented order: None when somebody else is at it.
+    """
+    row = _key_row(tx, resource_ref, skip_locked=skip_locked)
+    return None if row is None else max(0, row[1] - row[0])
 
 
 def hold_back(tx: Tx, task_ids: Sequence[str]) -> None:
@@ -96,13 +99,20 @@ def hold_back(tx: Tx, task_ids: Sequence[str]) -> None:
 
 
 def _lock_key(tx: Tx, resource_ref: int) -> tuple[int, int]:
+    row = _key_row(tx, resource_ref)
+    assert row is not None, "a resource key that tasks refer to is never deleted"
+    return row
+
+
+def _key_row(tx: Tx, resource_ref: int, *, skip_locked: bool = False) -> tuple[int, int] | None:
+    """(permits held, limit), locked."""
     row = tx.row(
         "SELECT held, (SELECT resource_limit FROM orbit_namespace n WHERE n.namespace_id = k.namespace_id)"
-        f" FROM orbit_resource_key k WHERE resource_ref = %s{dialect.for_update(tx.connection)}",
+        " FROM orbit_resource_key k WHERE resource_ref = %s"
+        f"{dialect.for_update(tx.connection, skip_locked=skip_locked)}",
         [resource_ref],
     )
-    assert row is not None, "a resource key that tasks refer to is never deleted"
-    return int(row[0]), int(row[1])
+    return None if row is None else (int(row[0]), int(row[1]))
 
 
 def _waiting_groups(tx: Tx, resource_ref: int) -> Iterable[Group]:

@@ -314,6 +314,31 @@ def test_a_claim_that_meets_a_key_which_became_busy_puts_the_task_out_of_sight(
     assert f.claim_ids(tenant) == [here]
 
 
+@SERVER
+def test_a_claim_waits_for_no_key_out_of_their_order(tenant: Tenant, monkeypatch: pytest.MonkeyPatch):
+    """Its second look needs a smaller key than it has locked; who holds that one would wait for it in turn."""
+    small = f.submit(tenant, resource_key="small")
+    (offer,) = f.claim(tenant).offers
+    large = f.submit(tenant, resource_key="large", expires_in_ms=60_000)
+    also_large = f.submit(tenant, resource_key="large")
+    f.release(offer)
+    # First in line is a task of the large key that has expired: the claim locks that key and looks again.
+    f.due(large, seconds_ago=20)
+    f.due(also_large, seconds_ago=5)
+    f.due(small, seconds_ago=10)
+    f.pass_deadline(large)
+    small_ref = f.key_row(tenant, "small").resource_ref
+    assert small_ref < f.key_row(tenant, "large").resource_ref
+
+    def hold(tx: Tx) -> list[str]:
+        tx.row("SELECT held FROM orbit_resource_key WHERE resource_ref = %s FOR UPDATE", [small_ref])
+        return beside(lambda: f.claim_ids(tenant)).result()
+
+    assert unit(hold) == []
+    assert f.state(large) is S.EXPIRED
+    assert f.claim_ids(tenant, limit=5) == [small, also_large]
+
+
 def test_a_limit_that_was_raised_opens_waiters_at_the_next_look(tenant: Tenant):
     ids = waiting(tenant, 4)
     f.run_one(tenant)

@@ -2,12 +2,14 @@
 
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from orbit_project.configuration import ConfigurationError, load
 from orbit_project.databases import database_settings
 from orbit_project.logs import logging_settings
+from orbit_project.operators_site import UNFOLD as UNFOLD
 from tasks_app import limits
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -28,6 +30,7 @@ INSTALLED_APPS = [
     "workers_app",
     "lifecycle_app",
     "unfold",  # before the admin, whose templates it replaces
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -35,6 +38,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "axes",
     "channels",
     "rest_framework",
     "drf_spectacular",
@@ -53,6 +57,7 @@ MIDDLEWARE = [
     "orbit_project.page_middleware.PageAuthenticationMiddleware",
     "orbit_project.page_middleware.PageMessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",  # last: it answers for a login that was refused
 ]
 
 ROOT_URLCONF = "orbit_project.urls"
@@ -140,6 +145,15 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 LOGIN_URL = "admin:login"
+# Guessing is slowed down per user and address: after five wrong passwords that pair waits, and nobody else does.
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=10)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_HTTP_RESPONSE_CODE = 429
+AXES_ENABLE_ADMIN = False  # its pages could be edited; the site's own are read-only
+AXES_VERBOSE = False
 
 # -- Words and times
 USE_TZ = True

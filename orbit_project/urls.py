@@ -1,7 +1,7 @@
 """Every address that a node answers over HTTP, composed from the apps."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
 from lifecycle_app.api import urls as lifecycle_api
 from orbit_project.one_time_login import one_time_login
@@ -10,6 +10,7 @@ from tasks_app.api import urls as tasks_api
 
 urlpatterns = [
     path("admin/one-time-login", one_time_login, name="one-time-login"),
+    path("admin/i18n/", include("django.conf.urls.i18n")),
     path("admin/", admin.site.urls),
     *tasks_api.urlpatterns,
     *lifecycle_api.urlpatterns,

@@ -29,12 +29,32 @@ from lifecycle_app.composition import configured_upstream
 from lifecycle_app.domain.reconciliation import Verdict, reconcile
 from lifecycle_app.models import OperationIntent
 from lifecycle_app.states import DECISIONS, Decision, IntentState
+from tasks_app.admin import start_page
 from tasks_app.admin.base import OrbitModelAdmin
+from tasks_app.domain.attention import COUNTED_MAX, Need
 from tasks_app.domain.audit import Actor
 from tasks_app.errors import OrbitError, RevisionConflict
+from tasks_app.instants import from_datetime
 from tasks_app.limits import REASON_LENGTH_MAX
 from tasks_app.models import ActorKind
 
+
+def _unknown_intents() -> Need:
+    unknown = OperationIntent.objects.filter(state=IntentState.UNKNOWN)
+    oldest = unknown.order_by("updated_at").values_list("updated_at", flat=True).first()
+    count = unknown[: COUNTED_MAX + 1].count()
+    return Need(count, None if oldest is None else from_datetime(oldest))
+
+
+start_page.register(
+    start_page.Tile(
+        "intents",
+        _("Operations with an unknown outcome"),
+        _unknown_intents,
+        "admin:lifecycle_app_operationintent_changelist",
+        "lifecycle_app.view_operationintent",
+    )
+)
 RECONCILE = "lifecycle_app.reconcile_operationintent"
 WAITING = (IntentState.UNKNOWN, IntentState.DELETE_PENDING)
 _BUTTON = "border border-base-200 dark:border-base-700 font-medium inline-block mb-1 px-3 py-2 rounded-default"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tasks_app import dialect, faults, telemetry
-from tasks_app.domain.audit import SYSTEM
+from tasks_app.domain.audit import SYSTEM, Actor
 from tasks_app.domain.plan_definitions import PlanDefinition, stored_definition
 from tasks_app.domain.plan_schedule import Due, Overlap, due
 from tasks_app.domain.plans import PlanRow, find_active, lock_plan
@@ -202,6 +202,7 @@ def trigger(
     key: str,
     request_id: str | None = None,
     traceparent: str | None = None,
+    actor: Actor | None = None,
 ) -> tuple[Accepted, SubmitRequest]:
     """One firing of the active version now, also of a paused plan and beside an unfinished task of it.
 
@@ -222,7 +223,7 @@ def trigger(
             in_same_unit=lambda tx, task, plan=plan: _record_triggered(tx, plan, task),  # type: ignore[misc]
         )
         try:
-            return accept(principal, submission, request_id=request_id), definition.task
+            return accept(principal, submission, request_id=request_id, actor=actor), definition.task
         except _Superseded:
             continue  # another version was activated between our look and our unit
     raise Unavailable()

@@ -12,7 +12,7 @@ from tasks_app import dialect, ids
 from tasks_app.domain import audit
 from tasks_app.domain.audit import Actor
 from tasks_app.domain.quotas import StartBudget
-from tasks_app.domain.tenancy import Principal, principal_again
+from tasks_app.domain.tenancy import Principal, current
 from tasks_app.errors import AlreadyExists, Detail, InvalidArgument, NotFound, PermissionDenied, RevisionConflict
 from tasks_app.hints import Hint, HintKind, publish
 from tasks_app.instants import US_PER_MS
@@ -84,7 +84,7 @@ def create(principal: Principal, settings: QueueSettings, *, actor: Actor) -> Qu
     """
 
     def run(tx: Tx) -> Queue:
-        now = principal_again(tx, principal.credential_id)
+        now = current(tx, principal)
         now.require(Action.QUEUES_MANAGE)
         if now.queue_scope is not None:
             raise PermissionDenied("a credential for a list of queues cannot make another queue")
@@ -191,7 +191,7 @@ def resume(principal: Principal, queue_id: str, *, actor: Actor) -> Queue:
 
 def _locked(tx: Tx, principal: Principal, queue_id: str) -> tuple[Principal, Queue]:
     """The credential as it is now and the row of the queue, locked."""
-    now = principal_again(tx, principal.credential_id)
+    now = current(tx, principal)
     now.require(Action.QUEUES_MANAGE)
     queue = _find(tx, now.namespace_id, queue_id, lock=dialect.for_update(tx.connection))
     now.require_queue(queue_id)

@@ -253,7 +253,9 @@ def replay_many(
     return results + [ReplayedItem(source_id, NOT_ATTEMPTED) for source_id in sources[len(results) :]]
 
 
-def frozen_selection(principal: Principal, order: SelectionOrder, *, key: str, actor: Actor) -> list[str]:
+def frozen_selection(
+    principal: Principal, order: SelectionOrder, *, key: str, actor: Actor, reason: str | None = None
+) -> list[str]:
     """The tasks that the key stands for: those of its first call, selected and frozen now if this is it."""
     fault = _selection_fault(principal, order)
 
@@ -267,14 +269,14 @@ def frozen_selection(principal: Principal, order: SelectionOrder, *, key: str, a
         )
         if found is not None:
             if bytes(found[0]) != order.digest():
-                reason = "was used with other content"
-                raise IdempotencyConflict(details=[{"field": "idempotency_key", "reason": reason}])
+                rule = "was used with other content"
+                raise IdempotencyConflict(details=[{"field": "idempotency_key", "reason": rule}])
             now.require_queue(order.queue_id)
             return list(json.loads(found[1]))
         if fault is not None:
             raise fault
         _require_queue(tx, now, order.queue_id)
-        return _freeze(tx, now, order, key, actor)
+        return _freeze(tx, now, order, key, actor, reason)
 
     while True:
         try:
@@ -311,7 +313,9 @@ def _require_queue(tx: Tx, principal: Principal, queue_id: str) -> None:
     principal.require_queue(queue_id)
 
 
-def _freeze(tx: Tx, principal: Principal, order: SelectionOrder, key: str, actor: Actor) -> list[str]:
+def _freeze(
+    tx: Tx, principal: Principal, order: SelectionOrder, key: str, actor: Actor, reason: str | None
+) -> list[str]:
     selection = _select(tx, principal, order)
     tx.insert(
         "orbit_idempotency_record",
@@ -326,7 +330,7 @@ def _freeze(tx: Tx, principal: Principal, order: SelectionOrder, key: str, actor
     asked = {"states": sorted(order.states), "handler": order.handler, "limit": order.limit}
     audit.write(
         tx, actor, Operation.TASKS_REPLAY.value, "queue", order.queue_id, namespace_id=principal.namespace_id,
-        data={"selected": len(selection), **asked},
+        reason=reason, data={"selected": len(selection), **asked},
     )  # fmt: skip
     return selection
 

@@ -35,6 +35,9 @@ class Plan(models.Model):
 
     class Meta:
         db_table = "orbit_plan"
+        permissions = [
+            ("operate_plan", "Can pause, resume and trigger plans"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["namespace", "name"], name="plan_name_unique"),
             at_least("plan_revision_positive", "revision", 1),

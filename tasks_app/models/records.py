@@ -124,5 +124,8 @@ class AuditEntry(models.Model):
 
     class Meta:
         db_table = "orbit_audit_entry"
+        permissions = [
+            ("export_audit", "Can export the audit trail"),
+        ]
         constraints = [is_member("audit_actor_kind_known", "actor_kind", ActorKind.values)]
         indexes = [models.Index(fields=["object_id", "audit_id"], name="audit_of_object")]

@@ -108,6 +108,14 @@ class Task(models.Model):
 
     class Meta:
         db_table = "orbit_task"
+        permissions = [
+            ("read_payload", "Can read payloads, results and errors"),
+            ("cancel_task", "Can cancel tasks"),
+            ("reconcile_task", "Can reconcile tasks with an unknown outcome"),
+            ("replay_task", "Can replay one task"),
+            ("replay_tasks", "Can replay many tasks at once"),
+            ("dismiss_task", "Can dismiss dead letters"),
+        ]
         constraints = [
             is_member("task_state_known", "state", TaskState.values),
             is_member("task_retry_mode_known", "retry_mode", RetryMode.values),

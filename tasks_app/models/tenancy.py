@@ -34,6 +34,9 @@ class Application(models.Model):
 
     class Meta:
         db_table = "orbit_application"
+        permissions = [
+            ("set_application_quotas", "Can change the quotas of applications"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["name"], name="application_name_unique"),
             at_least("application_max_unfinished_not_negative", "max_unfinished", 0, null=True),
@@ -121,6 +124,10 @@ class Queue(models.Model):
 
     class Meta:
         db_table = "orbit_queue"
+        permissions = [
+            ("pause_queue", "Can pause and resume queues"),
+            ("set_queue_limits", "Can change the limits of queues"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["namespace", "name"], name="queue_name_unique"),
             at_least("queue_max_unfinished_not_negative", "max_unfinished", 0, null=True),
@@ -167,6 +174,9 @@ class Credential(models.Model):
 
     class Meta:
         db_table = "orbit_credential"
+        permissions = [
+            ("manage_credentials", "Can issue, rotate and revoke credentials"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["token_digest"], name="credential_token_digest_unique"),
             models.CheckConstraint(

@@ -1,0 +1,38 @@
+"""The words of models and columns in the reader's language.
+
+Models name their columns in English, for everybody; only the operators' site translates them, here, when it is
+registered. Nothing of it reaches migrations, which look at what a model was declared with.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
+
+
+def name_model(model: type[models.Model]) -> None:
+    """Let the catalogue translate a model's names, its columns' and its choices'. Repeatable."""
+    meta = model._meta
+    meta.verbose_name = _lazy(meta.verbose_name)
+    meta.verbose_name_plural = _lazy(meta.verbose_name_plural)
+    for field in meta.fields:
+        field.verbose_name = _lazy(field.verbose_name)
+        choices = getattr(field, "choices", None)
+        if choices and field.remote_field is None:
+            field.choices = [(value, _lazy(label)) for value, label in choices]
+
+
+def own_words(model: type[models.Model]) -> set[str]:
+    """Every English word of a model that `name_model` hands to the catalogue."""
+    meta = model._meta
+    words = {str(meta.verbose_name), str(meta.verbose_name_plural)}
+    for field in meta.fields:
+        words.add(str(field.verbose_name))
+        if field.remote_field is None:
+            words |= {str(label) for value, label in (field.choices or ())}
+    return words
+
+
+def _lazy(words: object) -> Promise | str:
+    return words if isinstance(words, Promise) else gettext_lazy(str(words))

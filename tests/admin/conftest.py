@@ -1,0 +1,45 @@
+"""Fixtures of the operators' site: users of each group, and a tenant with everything that an operator meets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.core.cache import cache
+from django.test import Client
+
+from tests.admin.world import World
+from tests.tasks_app.conftest import database, strict_tenant, tenant
+from tests.tasks_app.factories import Tenant
+
+__all__ = ["database", "strict_tenant", "tenant"]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def world(tenant: Tenant) -> World:
+    cache.clear()
+    return World(tenant)
+
+
+@pytest.fixture
+def client_of(database: None) -> Iterator[Callable[..., Client]]:
+    """`client_of("operator")`: a logged-in member of that group; `rights` gives single permissions instead."""
+    made: list[int] = []
+
+    def make(group: str | None = None, *, rights: tuple[str, ...] = (), language: str = "en", **more: Any) -> Client:
+        user = User.objects.create_user(f"{group or 'user'}-{next(_numbers)}", is_staff=True)
+        made.append(user.pk)
+        if group is not None:
+            user.groups.add(Group.objects.get(name=group))
+        user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+        client = Client(headers={"accept-language": language}, **more)
+        client.force_login(user)
+        client.user = user  # type: ignore[attr-defined]
+        return client
+
+    yield make
+    User.objects.filter(pk__in=made).delete()

@@ -134,12 +134,12 @@ class OrbitModelAdmin(ModelAdmin):
     def _act(self, request: HttpRequest, operator: Operator, target: Any, verb: Verb, form: VerbForm) -> HttpResponse:
         seen, now = form.cleaned_data["seen"], verb.seen(target)
         if seen != now:
-            return self._draw_again(request, operator, target, verb, form, seen)
+            return self._draw_verb_again(request, operator, target, verb, form, seen)
         try:
             outcome = verb.run(operator, target, form.cleaned_data)
         except RevisionConflict:
             current = self.get_object(request, str(target.pk))
-            return self._draw_again(request, operator, current or target, verb, form, seen)
+            return self._draw_verb_again(request, operator, current or target, verb, form, seen)
         except RightMissing as error:
             raise PermissionDenied from error
         except OrbitError as error:
@@ -147,13 +147,13 @@ class OrbitModelAdmin(ModelAdmin):
             return self._verb_page(request, operator, target, verb, form)
         if outcome.secret is not None:
             return self._secret_page(request, target, verb, outcome)
-        messages.success(request, outcome.message)
+        messages.success(request, str(outcome.message))
         return redirect(self.address_of(target))
 
     def _fresh_form(self, verb: Verb, target: Any, **said: Any) -> VerbForm:
         return verb.form(initial={**said, "seen": verb.seen(target)}, target=target)
 
-    def _draw_again(
+    def _draw_verb_again(
         self, request: HttpRequest, operator: Operator, target: Any, verb: Verb, form: VerbForm, seen: str
     ) -> HttpResponse:
         """Somebody or something was faster: nothing was done, and the page says what is different now."""

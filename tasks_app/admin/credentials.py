@@ -46,7 +46,8 @@ class IssueForm(VerbForm):
         super().__init__(*args, target=target, **kwargs)
         if target is not None:
             found = Queue.objects.filter(namespace_id=target.namespace_id).order_by("name")
-            self.fields["queues"].choices = list(found.values_list("queue_id", "name"))
+            scope: Any = self.fields["queues"]
+            scope.choices = list(found.values_list("queue_id", "name"))
 
 
 class RotateForm(VerbForm):

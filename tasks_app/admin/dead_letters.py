@@ -30,6 +30,7 @@ from tasks_app.domain.replays import SelectionOrder
 from tasks_app.errors import OrbitError
 from tasks_app.limits import REASON_LENGTH_MAX, REPLAY_LIMIT_MAX, REPLAY_LIMIT_MIN
 from tasks_app.models import Queue, Task
+from tasks_app.states import Policy
 from tasks_app.submission_request import priority_range
 
 STEP_SECONDS: Final = 1.0  # one request replays for so long, then the page goes on by itself or is stopped
@@ -52,7 +53,7 @@ class SelectionForm(forms.Form):
 
     def __init__(self, *args: Any, queue: Queue, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        lowest, highest = priority_range(queue.namespace.policy)
+        lowest, highest = priority_range(Policy(queue.namespace.policy))
         self.fields["priority"] = forms.IntegerField(
             label=_("Priority"),
             required=False,

@@ -14,7 +14,7 @@ from tasks_app.domain.operators import Operator, Right
 from tasks_app.domain.reconciliation import Decision, Verdict
 from tasks_app.errors import OrbitError
 from tasks_app.models import Task
-from tasks_app.states import NOT_STARTED, REPLAYABLE, TaskState
+from tasks_app.states import NOT_STARTED, REPLAYABLE, Policy, TaskState
 from tasks_app.strict_json import parse_document
 from tasks_app.submission_request import priority_range
 
@@ -67,7 +67,7 @@ class ReplayForm(VerbForm):
         priority: int | None = self.cleaned_data["priority"]
         if priority is None or self.target is None:
             return priority
-        lowest, highest = priority_range(self.target.namespace.policy)
+        lowest, highest = priority_range(Policy(self.target.namespace.policy))
         if not lowest <= priority <= highest:
             raise forms.ValidationError(
                 _("Must be %(lowest)s to %(highest)s."), params={"lowest": lowest, "highest": highest}

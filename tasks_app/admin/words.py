@@ -6,6 +6,8 @@ registered. Nothing of it reaches migrations, which look at what a model was dec
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
@@ -34,5 +36,5 @@ def own_words(model: type[models.Model]) -> set[str]:
     return words
 
 
-def _lazy(words: object) -> Promise | str:
+def _lazy(words: object) -> Any:
     return words if isinstance(words, Promise) else gettext_lazy(str(words))

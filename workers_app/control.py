@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from django.db import DatabaseError
@@ -18,6 +19,7 @@ from tasks_app.domain.attempts import FinishItem, Held, RenewItem, Result, Start
 from tasks_app.transactions import CommitOutcomeUnknown, is_lost
 from workers_app.gathering import Gatherer
 from workers_app.pools import BoundedPool, PoolFigures
+from workers_app.reads import read_again_if_lost
 
 T = TypeVar("T")
 
@@ -85,7 +87,7 @@ def _located(verb: Callable[[Sequence[Item]], list[Result]]) -> Callable[[Sequen
         tasks = {
             attempt_id: task_id
             for namespace_id, attempt_ids in unknown.items()
-            for attempt_id, task_id in attempts.locate(namespace_id, attempt_ids).items()
+            for attempt_id, task_id in read_again_if_lost(partial(attempts.locate, namespace_id, attempt_ids)).items()
         }
         return verb([_with_task(item, tasks) for item in items])
 

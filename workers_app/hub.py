@@ -30,6 +30,7 @@ from workers_app.giving_way import GivingWay
 from workers_app.hint_relay import HintRelay
 from workers_app.pools import BoundedPool, PoolSaturated
 from workers_app.protocol.messages import CancelReason, CloseCode, RevokeReason
+from workers_app.reads import read_again_if_lost
 from workers_app.scheduler import ClaimScheduler, Pacing, SchedulerLimits
 from workers_app.sessions import Connected, WatchReport
 
@@ -138,7 +139,7 @@ class WorkersHub:
 
     async def authenticate(self, token: str) -> Principal:
         """Who opens a handshake. Raises Unauthenticated, DatabaseError, PoolSaturated."""
-        return await self.watch_pool.run(lambda: authenticate(token))
+        return await self.watch_pool.run(lambda: read_again_if_lost(lambda: authenticate(token)))
 
     def connect(self, *, principal: Principal, address: str, outlet: Outlet) -> WorkerConnection:
         """A handshake was accepted."""
@@ -217,7 +218,7 @@ class WorkersHub:
         telemetry.RUNNING.labels(state="running").set(running)
         telemetry.RUNNING.labels(state="reserved").set(reserved)
         if self._connections:
-            events, read_at = await self.watch_pool.run(self._tail.read)
+            events, read_at = await self.watch_pool.run(lambda: read_again_if_lost(self._tail.read))
             self.clock.note(read_at)
             for hint in self._tail.news(events):
                 self._relay.tell(hint, but=self._hint)

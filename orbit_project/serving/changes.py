@@ -8,12 +8,17 @@ from orbit_project.serving.long_polls import Key, Wait
 from tasks_app import dialect
 from tasks_app.domain import event_feed
 from tasks_app.transactions import reading
+from workers_app.reads import read_again_if_lost
 
 IDS_PER_LOOK = 500
 
 
 def changed(waits: Sequence[Wait]) -> set[Key]:
     """The keys of those whose revision or feed went on since it was seen. Runs in a thread; reads only."""
+    return read_again_if_lost(lambda: _changed(waits))
+
+
+def _changed(waits: Sequence[Wait]) -> set[Key]:
     seen: dict[Key, int] = {}
     for wait in waits:
         seen[wait.key] = min(wait.seen, seen.get(wait.key, wait.seen))

@@ -25,7 +25,7 @@ DATABASE = """
 
 - `sqlite:///var/orbit.sqlite3` is a file below the project's folder, `sqlite:////srv/orbit.sqlite3` one anywhere. It
   must lie on a local disk. One node at a time is what it is for; several processes on one machine work.
-- `mysql://user:password@host:port/name` is MariaDB ≥ 10.6 or MySQL ≥ 8.0.16. Special characters of user and password
+- `mysql://user:password@host:port/name` is MariaDB ≥ 10.6 or MySQL ≥ 8.0.17. Special characters of user and password
   are percent-encoded. `?ssl_ca=FILE` asks for TLS and checks the server; `ssl_cert` and `ssl_key` are the client's own;
   `unix_socket=FILE` replaces host and port. With the host `localhost` the driver takes the machine's socket: write
   `127.0.0.1` for TCP.

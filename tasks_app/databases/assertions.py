@@ -10,7 +10,7 @@ from typing import Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 MARIADB_VERSION_MIN = (10, 6)
-MYSQL_VERSION_MIN = (8, 0, 16)
+MYSQL_VERSION_MIN = (8, 0, 17)  # the first with utf8mb4_0900_bin; CHECK is enforced from 8.0.16
 SQLITE_VERSION_MIN = (3, 37)
 SQLITE_SYNCHRONOUS_MIN = 2  # FULL: a commit is on the disk before it is answered
 

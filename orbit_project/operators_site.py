@@ -29,6 +29,9 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "Orbit",
     "SITE_SYMBOL": "orbit",
     "SITE_URL": None,
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("orbit/icon.svg")},
+    ],
     "SHOW_HISTORY": False,  # nothing is edited here; who did what stands in the audit trail
     "SHOW_VIEW_ON_SITE": False,
     "SHOW_LANGUAGES": True,

@@ -12,14 +12,19 @@ from django.db import models
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
 
-_PLURALS = {"audit entrys": "audit entries"}  # Django adds an s
+_PLURALS = {"audit entrys": "audit entries"}
 
 
 def name_model(model: type[models.Model]) -> None:
     """Let the catalogue translate a model's names, its columns' and its choices'. Repeatable."""
     meta = model._meta
     meta.verbose_name = _lazy(meta.verbose_name)
-    meta.verbose_name_plural = _lazy(_PLURALS.get(str(meta.verbose_name_plural), meta.verbose_name_plural))
+    if "verbose_name_plural" not in meta.original_attrs:
+        # Django's own is the singular with an s behind it, in every language.
+        plural = f"{meta.verbose_name_raw}s"
+        meta.verbose_name_plural = gettext_lazy(_PLURALS.get(plural, plural))
+    else:
+        meta.verbose_name_plural = _lazy(meta.verbose_name_plural)
     for field in meta.fields:
         field.verbose_name = _lazy(field.verbose_name)
         choices = getattr(field, "choices", None)

@@ -79,6 +79,13 @@ def test_every_own_word_is_translated():
     assert not untranslated(own())
 
 
+def test_models_and_their_columns_are_shown_in_the_readers_language():
+    for page in pages():
+        english = own_words(page.model)
+        with translation.override("zh-hans"):
+            assert not english & own_words(page.model), page.model
+
+
 def test_what_the_theme_says_is_translated():
     assert not untranslated(set(THEME))
 

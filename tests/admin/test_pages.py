@@ -354,3 +354,17 @@ def test_every_model_of_orbit_has_a_page():
         for model in apps.get_app_config(app).get_models()
     }
     assert {page.model for page in pages()} == wanted
+
+
+def test_the_runbook_names_only_metrics_and_settings_that_exist():
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    runbook = (root / "docs/operations.md").read_text(encoding="utf-8")
+    sources = "".join(
+        (root / app / "telemetry.py").read_text() for app in ("tasks_app", "workers_app", "lifecycle_app")
+    )
+    sources += (root / "orbit_project/configuration.py").read_text()
+    named = set(re.findall(r"`(orbit_\w+_(?:total|seconds|saturation)|ORBIT_\w+)`", runbook))
+    assert len(named) > 6
+    assert {name for name in named if name not in sources} == set()

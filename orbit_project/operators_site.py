@@ -65,6 +65,7 @@ UNFOLD: dict[str, Any] = {
                         badge="tasks_app.admin.start_page.dead_badge",
                     ),
                     _item(_("Backlog"), "grid_on", "admin:tasks_app_queue_backlog", "tasks_app.view_queue"),
+                    _item(_("Fairness"), "balance", "admin:tasks_app_fairness", "tasks_app.view_application"),
                     _page(_("Operations"), "cloud_sync", "lifecycle_app.operationintent"),
                 ],
             },

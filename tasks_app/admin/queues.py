@@ -16,9 +16,10 @@ from unfold.widgets import UnfoldAdminIntegerFieldWidget
 from tasks_app.admin import reasons
 from tasks_app.admin.base import OrbitModelAdmin
 from tasks_app.admin.verbs import Outcome, ReasonForm, Verb, VerbForm
-from tasks_app.domain import attention, operators, statistics, waiting
+from tasks_app.domain import attention, fairness, operators, statistics, waiting
 from tasks_app.domain.operators import Operator, Right
 from tasks_app.domain.tenancy import operator_of
+from tasks_app.instants import to_datetime
 from tasks_app.limits import (
     QUEUE_WEIGHT_MAX,
     QUEUE_WEIGHT_MIN,
@@ -216,3 +217,23 @@ class ApplicationAdmin(OrbitModelAdmin):
             seen=lambda application: f"{application.max_unfinished} · {application.max_running}",
         ),
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.fairness_view)
+        return [path("fairness/", view, name="tasks_app_fairness"), *super().get_urls()]
+
+    def fairness_view(self, request: HttpRequest) -> HttpResponse:
+        """Who gets what, and when the whole database was last checked."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        check = fairness.last_check()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Fairness and health"),
+            "opts": self.model._meta,
+            "shares": fairness.shares(),
+            "starts_looked_at": fairness.STARTS_LOOKED_AT,
+            "check": check,
+            "checked_at": None if check is None else to_datetime(check.at),
+        }
+        return TemplateResponse(request, "orbit/fairness.html", context)

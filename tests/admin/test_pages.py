@@ -14,8 +14,11 @@ from django.test import Client
 from django.urls import reverse
 
 from tasks_app.admin import json_viewer, start_page, time_line
+from tasks_app.domain.audit import SYSTEM
+from tasks_app.domain.fairness import quantile
+from tasks_app.domain.invariants import record_run
 from tests.admin.world import World, detail, pages, task
-from tests.tasks_app.factories import change_queue, due, make_queue, rows_of, set_columns, snapshot, submit
+from tests.tasks_app.factories import change_queue, due, make_queue, make_tenant, rows_of, set_columns, snapshot, submit
 from workers_app.models import WorkerSession
 
 PAYLOAD = '{"amount": 12345678901234567890.10, "text": "a\\u0000b<script>"}'
@@ -251,6 +254,33 @@ class TestDeadLetters:
     def test_an_address_that_nobody_made_is_not_found(self, world: World, client_of):
         address = reverse("admin:tasks_app_dead_letters_operation", args=["made:up:by-hand"])
         assert client_of("admin").post(address).status_code == 404
+
+
+class TestFairness:
+    def test_it_shows_shares_of_starts_and_slots_waits_and_losses(self, world: World, client_of):
+        other = World(make_tenant())
+        other.started()
+        world.started(), world.failed(), world.unknown()
+        found = {share.application_id: share for share in self.shares(client_of)}
+        mine, theirs = found[world.tenant.application_id], found[other.tenant.application_id]
+        assert (mine.starts, mine.start_share, mine.running, mine.running_share, mine.lost) == (3, 75, 1, 50, 1)
+        assert (theirs.starts, theirs.start_share, theirs.running_share, theirs.lost) == (1, 25, 50, 0)
+        assert mine.wait_p50_ms is not None and mine.wait_p95_ms >= mine.wait_p50_ms
+
+    def shares(self, client_of) -> Any:
+        return client_of("viewer").get(reverse("admin:tasks_app_fairness")).context["shares"]
+
+    def test_it_says_when_the_database_was_checked(self, world: World, client_of):
+        client = client_of("viewer")
+        assert "not checked yet" in text(client.get(reverse("admin:tasks_app_fairness")))
+        record_run(faults=2, notes=0, repaired=1, seconds=0.5, actor=SYSTEM)
+        assert "2 faults, 1 repaired" in text(client.get(reverse("admin:tasks_app_fairness")))
+
+    @pytest.mark.parametrize(
+        ("ordered", "percent", "value"), [([], 50, None), ([7], 95, 7), ([1, 2, 3, 4], 50, 2), ([1, 2, 3, 4], 95, 4)]
+    )
+    def test_a_quantile_is_one_of_the_values(self, ordered: list[int], percent: int, value: int | None):
+        assert quantile(ordered, percent) == value
 
 
 class TestAudit:

@@ -36,6 +36,7 @@ def test_every_place_fits_the_window_and_throws_nothing(
         "dead-letters": reverse("admin:tasks_app_dead_letters"),
         "dead-letter": detail(failed),
         "backlog": reverse("admin:tasks_app_queue_backlog"),
+        "fairness": reverse("admin:tasks_app_fairness"),
         "queue": detail(world.queue()),
         "plan": detail(plan),
         "credential": detail(world.credential()),

@@ -228,9 +228,10 @@ class FakeStorageNode:
 
     def _heard(self, code: int, body: dict[str, Any]) -> None:
         if code == HELLO:
-            self._tell({"event": "hello", **body})
             if self.speaks_v2:
                 self.send_raw(frame(HELLO, {"protocolVersion": 2, "features": ["reliable-task-v2"]}))
+            self._tell({"event": "hello", **body})  # from here on a report may leave
+            if self.speaks_v2:
                 self.resend_unacknowledged()
         elif code == COMMAND:
             self._commanded(

@@ -49,6 +49,13 @@ class FakeUpstream:
                 for gid, words in by_gid.items():
                     self._scripts[step, gid].extend(words)
 
+    def forget(self) -> None:
+        """As if it had just been started."""
+        with self._lock:
+            self.submissions.clear()
+            self.journal.clear()
+            self._scripts.clear()
+
     def next_word(self, step: str, gid: str, **facts: str) -> str:
         """What to do with this call; writes it down first, as a server's access log would."""
         with self._lock:

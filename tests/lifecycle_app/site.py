@@ -50,8 +50,7 @@ class UpstreamPlay:
         self._server.server_close()
 
     def forget(self) -> None:
-        self.fake.submissions.clear()
-        self.fake.journal.clear()
+        self.fake.forget()
 
     def script(self, step: str, gid: int, *words: str) -> None:
         self.fake.script({step: {str(gid): list(words)}})

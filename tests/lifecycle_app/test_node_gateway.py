@@ -201,6 +201,7 @@ class TestIdentity:
         first = running.negotiated(site.tenant.token)
         second = running.node(site.tenant.token)
         second.connect()
+        second.wait_for(lambda event: event["event"] == "hello")
         first.wait_for(is_closed)
         second.wait_for(is_ack(second.report({"gid": 99, "status": 1})))
         eventually(lambda: running.connected == 1)

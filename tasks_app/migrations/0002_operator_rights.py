@@ -4,34 +4,47 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('tasks_app', '0001_initial'),
+        ("tasks_app", "0001_initial"),
     ]
 
     operations = [
         migrations.AlterModelOptions(
-            name='application',
-            options={'permissions': [('set_application_quotas', 'Can change the quotas of applications')]},
+            name="application",
+            options={"permissions": [("set_application_quotas", "Can change the quotas of applications")]},
         ),
         migrations.AlterModelOptions(
-            name='auditentry',
-            options={'permissions': [('export_audit', 'Can export the audit trail')]},
+            name="auditentry",
+            options={"permissions": [("export_audit", "Can export the audit trail")]},
         ),
         migrations.AlterModelOptions(
-            name='credential',
-            options={'permissions': [('manage_credentials', 'Can issue, rotate and revoke credentials')]},
+            name="credential",
+            options={"permissions": [("manage_credentials", "Can issue, rotate and revoke credentials")]},
         ),
         migrations.AlterModelOptions(
-            name='plan',
-            options={'permissions': [('operate_plan', 'Can pause, resume and trigger plans')]},
+            name="plan",
+            options={"permissions": [("operate_plan", "Can pause, resume and trigger plans")]},
         ),
         migrations.AlterModelOptions(
-            name='queue',
-            options={'permissions': [('pause_queue', 'Can pause and resume queues'), ('set_queue_limits', 'Can change the limits of queues')]},
+            name="queue",
+            options={
+                "permissions": [
+                    ("pause_queue", "Can pause and resume queues"),
+                    ("set_queue_limits", "Can change the limits of queues"),
+                ]
+            },
         ),
         migrations.AlterModelOptions(
-            name='task',
-            options={'permissions': [('read_payload', 'Can read payloads, results and errors'), ('cancel_task', 'Can cancel tasks'), ('reconcile_task', 'Can reconcile tasks with an unknown outcome'), ('replay_task', 'Can replay one task'), ('replay_tasks', 'Can replay many tasks at once'), ('dismiss_task', 'Can dismiss dead letters')]},
+            name="task",
+            options={
+                "permissions": [
+                    ("read_payload", "Can read payloads, results and errors"),
+                    ("cancel_task", "Can cancel tasks"),
+                    ("reconcile_task", "Can reconcile tasks with an unknown outcome"),
+                    ("replay_task", "Can replay one task"),
+                    ("replay_tasks", "Can replay many tasks at once"),
+                    ("dismiss_task", "Can dismiss dead letters"),
+                ]
+            },
         ),
     ]

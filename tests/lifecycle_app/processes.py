@@ -150,6 +150,10 @@ class Outside:
             cursor.execute(sql)
             return [tuple(row) for row in cursor.fetchall()]
 
+    def execute(self, sql: str) -> None:
+        with contextlib.closing(databases.connect(self._url)) as connection:
+            connection.cursor().execute(sql)
+
     def states(self) -> dict[int, str]:
         return dict(self.rows("SELECT gid, state FROM orbit_operation_intent"))
 

@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Any
 
+import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -148,6 +149,29 @@ def test_an_orphan_is_unknown_within_35_seconds_of_its_owners_death(world: World
     outside = world.outside
     eventually(lambda: outside.states() == {1: "UNKNOWN"}, 40)
     assert time.monotonic() - killed_at[0] < 36
+    world.assert_sound()
+
+
+@pytest.mark.slow
+def test_maintenance_alone_recovers_what_a_gone_node_left(world: World):
+    orbit = world.start(ORBIT_NODE_ID="gone", ORBIT_TEST_FAULT_POINT="lifecycle.create.submitting:kill:1")
+    with pytest.raises(httpx2.HTTPError):
+        create(world.api(), 1)
+    assert orbit.process is not None
+    orbit.process.wait(20)
+    assert world.outside.states() == {1: "SUBMITTING"}
+    world.outside.execute("UPDATE orbit_node SET heartbeat_at = heartbeat_at - 31000000")
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "orbit_maintain"],
+        env=orbit_environ(world.database_url),
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    try:
+        eventually(lambda: world.outside.states() == {1: "UNKNOWN"})
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
     world.assert_sound()
 
 

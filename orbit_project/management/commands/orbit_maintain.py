@@ -8,6 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from lifecycle_app.domain.ownership import new_process_owner
+from lifecycle_app.maintenance import MAINTENANCE, LifecycleMaintenance
+from lifecycle_app.startup import StartOrder
 from workers_app.maintenance import Maintenance
 
 STOP_SECONDS = 10.0
@@ -23,7 +26,19 @@ class Command(BaseCommand):
             signal.signal(number, lambda *_: stopping.set())
         maintenance = Maintenance()
         maintenance.start()
+        lifecycle = self._lifecycle()
         self.stdout.write("orbit maintenance runs")
         self.stdout.flush()
         stopping.wait()
         maintenance.stop(wait_seconds=STOP_SECONDS)
+        lifecycle.stop()
+
+    def _lifecycle(self) -> LifecycleMaintenance:
+        """Recovery and notifications, under a name of its own: a node on this machine must not be taken for an older
+        process."""
+        order = StartOrder()
+        order.bound()
+        lifecycle = LifecycleMaintenance(new_process_owner(), order, roles=[MAINTENANCE])
+        lifecycle.recover_first()
+        lifecycle.start()
+        return lifecycle

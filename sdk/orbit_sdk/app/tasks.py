@@ -49,7 +49,7 @@ class AppTask(Generic[P, R]):
         self.queue = checked_name(queue or app.config.default_queue, "a task's queue")
         self.priority = app.config.checked_priority(priority, f"the priority of task {self.name!r}")
         self.retry = RetryPolicy.safe(retry) if isinstance(retry, int) else retry
-        self._app = app
+        self.app = app
         self._takes_context, self._signature = _arguments(function, self.name)
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", self.name)
@@ -91,8 +91,8 @@ class AppTask(Generic[P, R]):
             handler=self.name,
             handler_version=self.version,
             payload=self.payload(args, kwargs),
-            priority=self._app.config.resolve_priority(
-                call=self._app.config.checked_priority(priority, "priority"),
+            priority=self.app.config.resolve_priority(
+                call=self.app.config.checked_priority(priority, "priority"),
                 task=self.priority,
                 queue=queue or self.queue,
             ),
@@ -100,9 +100,9 @@ class AppTask(Generic[P, R]):
             expires_in_ms=_milliseconds(expires_in),
             retry=self.retry,
         )
-        client = self._app.client
+        client = self.app.client
         accepted = client.submit_task_until_known(key or f"app:{secrets.token_hex(16)}", task, deadline=SUBMIT_SECONDS)
-        return TaskHandle(self._app, accepted)
+        return TaskHandle(self.app, accepted)
 
     def payload(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The payload that stands for these arguments. Raises TypeError if the function does not take them."""

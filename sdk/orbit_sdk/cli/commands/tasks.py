@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orbit_sdk.cli.session import ExitCode, Session, json_of, session_of
+from orbit_sdk.cli.session import ExitCode, Session, json_of, session_of, shown_cell
 from orbit_sdk.jsoncodec import encode_text
 from orbit_sdk.models.events import Event
 from orbit_sdk.models.tasks import Task, TaskSummary
@@ -58,7 +58,7 @@ def shown_task(session: Session, task: Task) -> str:
     lines.append(("payload", encode_text(raw.get("payload", task.payload))))
     if task.state is TaskState.SUCCEEDED:
         lines.append(("result", encode_text(raw.get("result", task.result))))
-    return "\n".join(f"{name + ':':<18}{value}" for name, value in lines)
+    return "\n".join(f"{name + ':':<18}{shown_cell(value)}" for name, value in lines)
 
 
 def _raw_task(session: Session) -> dict[str, Any]:

@@ -60,37 +60,41 @@ class Reloader:
     def __init__(self, arguments: Sequence[str], folder: Path) -> None:
         self._command = [sys.executable, "-m", "orbit_sdk.cli", *arguments]
         self._folder = folder
-        self._stopping = False
-        self._child: subprocess.Popen[bytes] | None = None
+        self._signals = 0  # a second one is passed on too: the child then leaves at once
 
     def run(self) -> int:
         """Until a signal; the last child's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         code = 0
-        while not self._stopping:
+        while not self._signals:
             seen = fingerprint(self._folder)
-            self._child = subprocess.Popen(  # noqa: S603 (this very command)
+            child = subprocess.Popen(  # noqa: S603 (this very command)
                 self._command, env={**os.environ, RELOADED: "1"}, start_new_session=True
             )
-            code = self._wait(self._child, seen)
+            code = self._wait(child, seen)
         return code
 
     def _wait(self, child: subprocess.Popen[bytes], seen: int) -> int:
-        """Until the child ends after a signal, or after a change of a file."""
-        asked = False
+        """Until the child has ended and there is a reason to go on: a signal, or a change of a file.
+
+        A child that ended by itself (an error in the code) is not started again before the code changes.
+        """
+        passed_on = 0
+        changed = False
         while True:
             time.sleep(LOOK_SECONDS)
-            changed = fingerprint(self._folder) != seen
+            newly_changed = not changed and fingerprint(self._folder) != seen
+            changed = changed or newly_changed
             code = child.poll()
-            if code is not None and (changed or asked or self._stopping):
+            if code is not None and (changed or self._signals):
                 return code
-            if self._stopping or (changed and not asked and code is None):
-                asked = True
+            if code is None and (newly_changed or passed_on < self._signals):
+                passed_on = self._signals
                 child.terminate()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping = True
+        self._signals += 1
 
 
 def fingerprint(folder: Path) -> int:

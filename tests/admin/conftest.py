@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Group, Permission, User
 from django.core.cache import cache
 from django.test import Client
@@ -26,7 +28,13 @@ def world(tenant: Tenant) -> World:
 
 
 @pytest.fixture
-def client_of(database: None) -> Iterator[Callable[..., Client]]:
+def groups(database: None) -> None:
+    """The groups that the migration makes: a test that truncates all tables takes them along."""
+    import_module("orbit_project.migrations.0001_operator_groups").make_groups(apps, None)
+
+
+@pytest.fixture
+def client_of(groups: None) -> Iterator[Callable[..., Client]]:
     """`client_of("operator")`: a logged-in member of that group; `rights` gives single permissions instead."""
     made: list[int] = []
 

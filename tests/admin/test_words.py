@@ -64,11 +64,8 @@ def untranslated(words: set[str]) -> set[str]:
 
 
 def _in_chinese(word: str) -> str:
-    from django.utils.translation import trans_real
-
-    found = trans_real.catalog()
-    plural = found.get((word, 0)) if hasattr(found, "get") else None
-    return str(plural) if plural else translation.gettext(word)
+    single = translation.gettext(word)
+    return single if single != word else translation.ngettext(word, word, 1)
 
 
 def test_many_words_are_looked_at():

@@ -56,10 +56,12 @@ def orphaned(site: Site, gid: int, state: IntentState) -> OperationIntent:
 class TestOneLiveIntentPerGid:
     """1 gid只有一个有效生命周期意图"""
 
-    def test_six_threads_create_one_gid_the_upstream_is_asked_once_and_there_is_one_row(self, site: Site):
+    def test_six_threads_create_one_gid_the_upstream_is_asked_once_and_there_is_one_row(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch
+    ):
         """同 gid 6 线程并发创建:上游只被提交一次、任务行不超过一条."""
         # On a busy machine one second is no sign of a silent upstream.
-        site.play.adapter = replace(site.play.adapter, timeout_ms=10_000)
+        monkeypatch.setattr(site.play, "adapter", replace(site.play.adapter, timeout_ms=10_000))
         barrier = threading.Barrier(6)
 
         def attempt(number: int) -> object:

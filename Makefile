@@ -15,7 +15,7 @@ help:
 	@echo "make demo       from nothing to tasks running, in one minute; leaves nothing running"
 	@echo "make run        a node with the operators' site, until Ctrl-C"
 	@echo "make test       the whole suite on SQLite and on MariaDB   (ARGS='-k name' for pytest)"
-	@echo "make test-fast  what takes under a minute"
+	@echo "make test-fast  the decisions, and the main job on both engines, in about a minute"
 	@echo "make check      lint, types, layers, migrations, published schemas"
 	@echo "make doctor     what is missing on this machine, and how to mend it"
 	@echo "make format     lay out the code"

@@ -14,6 +14,9 @@ hypothesis.settings.load_profile("orbit")
 pytest_plugins = ["tests.support.fixtures"]
 
 ONLY = {"mariadb_only": engine.MYSQL, "sqlite_only": engine.SQLITE}
+# What a test stands on is marked here, so that `make test-fast` can choose by it.
+STARTING_PROCESSES = frozenset({"orbit_site", "fresh_site", "world_database", "start_node"})
+OPENING_DATABASES = frozenset({"db", "transactional_db", "django_db_setup", "_django_db_helper"})
 
 
 def pytest_report_header() -> str:
@@ -23,6 +26,11 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if STARTING_PROCESSES & fixtures:
+            item.add_marker("processes")
+        if OPENING_DATABASES & fixtures or item.get_closest_marker("django_db") is not None:
+            item.add_marker("database")
         for marker, wanted in ONLY.items():
             found = item.get_closest_marker(marker)
             if found is None:

@@ -13,7 +13,7 @@ os.environ["ORBIT_LOG_LEVEL"] = "WARNING"
 os.environ["ORBIT_LOG_FORMAT"] = "console"
 
 from orbit_project.settings import *  # noqa: E402, F403
-from orbit_project.settings import DATABASES, STORAGES  # noqa: E402
+from orbit_project.settings import DATABASES, INSTALLED_APPS, STORAGES  # noqa: E402
 
 # A file also on SQLite: tests of threads and processes need what an in-memory database does not have.
 DATABASES["default"]["TEST"] = {"NAME": DATABASES["default"]["NAME"], "CHARSET": "utf8mb4"}
@@ -27,3 +27,6 @@ STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.Static
 
 # The strength of a password hash is Django's to test; a login per test would cost a fifth of a second.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+# The SDK's outbox is tested in this project as in anybody's.
+INSTALLED_APPS = [*INSTALLED_APPS, "orbit_sdk.contrib.django"]

@@ -20,21 +20,45 @@ from tools import environment, system_packages
 from tools.environment import PYTHON
 from tools.steps import ROOT, StepFailed, Steps, explain, relative
 
+ENGINES = ("sqlite", "mysql")
 PARALLEL = "2"
 NOTHING_COLLECTED = 5  # pytest's word for a selection without a test
 
 
 @dataclass(frozen=True)
 class Part:
-    """One run of pytest: which tests of the suite, and with how many processes."""
+    """One run of pytest: which tests of the suite, with how many processes, on which engines."""
 
     name: str
     selection: str
     processes: str
+    paths: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ENGINES
 
 
 WHOLE = (Part("one by one", "serial", "0"), Part("parallel", "not serial", PARALLEL))
-FAST = (Part("fast", "not serial and not slow", PARALLEL),)
+# The decisions, which need no database, once; accepting, claiming and running, which do, on both engines.
+FAST = (
+    Part(
+        "decisions",
+        "not serial and not slow and not processes and not database",
+        PARALLEL,
+        (
+            *("tests/tasks_app", "tests/workers_app", "tests/lifecycle_app"),
+            *("--ignore=tests/tasks_app/api", "--ignore=tests/tasks_app/management"),
+        ),
+        ("sqlite",),
+    ),
+    Part(
+        "the main job",
+        "not serial and not slow and not processes",
+        PARALLEL,
+        (
+            "tests/orbit_project/test_engines.py",
+            *(f"tests/tasks_app/test_{name}.py" for name in ("submission", "claims", "attempts")),
+        ),
+    ),
+)
 
 
 def prepare() -> None:
@@ -62,6 +86,8 @@ def run(parts: tuple[Part, ...], engines: list[str], arguments: list[str]) -> in
         for engine in engines:
             url = given or (server.url if server is not None else "")
             for part in parts:
+                if engine not in part.engines:
+                    continue
                 began = time.monotonic()
                 status = _pytest(engine, url, part, arguments)
                 if status != NOTHING_COLLECTED:
@@ -96,7 +122,7 @@ def _pytest(engine: str, url: str, part: Part, arguments: list[str]) -> int:
     environ["ORBIT_TEST_ENGINE"] = engine
     if engine == "mysql":
         environ["ORBIT_TEST_MYSQL_URL"] = url
-    command = [str(PYTHON), "-m", "pytest", "-q", "-m", part.selection, "-n", part.processes, *arguments]
+    command = [str(PYTHON), "-m", "pytest", "-q", "-m", part.selection, "-n", part.processes, *part.paths, *arguments]
     return subprocess.run(command, env=environ, cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
 
 
@@ -104,7 +130,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the tests on both engines; other arguments go to pytest.")
     parser.add_argument("--fast", action="store_true", help="leave out what is slow")
     parser.add_argument("--prepare", action="store_true", help="install what the tests need, run nothing")
-    parser.add_argument("--engine", choices=("sqlite", "mysql"), help="one engine alone (said so, not silently)")
+    parser.add_argument("--engine", choices=ENGINES, help="one engine alone (said so, not silently)")
     options, arguments = parser.parse_known_args()
     try:
         prepare()
@@ -112,7 +138,7 @@ def main() -> int:
             return 0
         if options.engine:
             print(f"only {options.engine}, as asked for")
-        engines = [options.engine] if options.engine else ["sqlite", "mysql"]
+        engines = [options.engine] if options.engine else list(ENGINES)
         if server_version() is None and "mysql" in engines and not os.environ.get("ORBIT_TEST_MYSQL_URL"):
             raise StepFailed("mariadbd is not there although it was installed", next_command="make doctor")
         return run(FAST if options.fast else WHOLE, engines, arguments)

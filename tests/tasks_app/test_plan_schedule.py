@@ -153,6 +153,7 @@ def first_moment_at_or_after(wanted: datetime, zone: ZoneInfo) -> int:
         wanted += timedelta(minutes=1)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     zone=st.sampled_from(ZONES),

@@ -185,5 +185,5 @@ class SchedulerAgainstModel(RuleBasedStateMachine):
             assert self.scheduler.next_wake_up(self.now) is not None
 
 
-TestSchedulerAgainstModel = pytest.mark.timeout(300)(SchedulerAgainstModel.TestCase)
+TestSchedulerAgainstModel = pytest.mark.slow(pytest.mark.timeout(300)(SchedulerAgainstModel.TestCase))
 TestSchedulerAgainstModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

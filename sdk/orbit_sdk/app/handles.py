@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from orbit_sdk.errors import OrbitError, RevisionConflict
 from orbit_sdk.models.tasks import Accepted, Task
@@ -88,8 +88,7 @@ class TaskHandle(Generic[R]):
         """
         task = self._app.client.wait_task(self.task_id, timeout=timeout)
         if task.state is TaskState.SUCCEEDED:
-            result: Any = task.result
-            return result  # type: ignore[no-any-return]  # JSON has the type that the task promised
+            return cast(R, task.result)
         if task.state in _ENDS:
             kind, words = _ENDS[task.state]
             raise kind(task, words)

@@ -56,7 +56,26 @@ def test_curl_needs_nothing_but_a_shell(orbit_server: RunningOrbit) -> None:
     assert run_example("curl.sh", orbit_server).splitlines()[-1] == "cancelled"
 
 
-@pytest.mark.parametrize("name", ["priority.py", "batch.py", "curl.sh"])
+def test_strict_yield_lets_the_urgent_task_cut_in_line(orbit_server: RunningOrbit) -> None:
+    assert run_example("strict_yield.py", orbit_server, strict=True).splitlines() == [
+        "held=4 yielded=1 interrupted=0",
+        "executed_priorities=0,9,0,0,0 attempts_per_task=1",
+    ]
+
+
+def test_strict_yield_refuses_an_aged_namespace(orbit_server: RunningOrbit) -> None:
+    with pytest.raises(AssertionError, match="STRICT namespace"):
+        run_example("strict_yield.py", orbit_server)
+
+
+def test_outbox_sends_what_was_committed_and_nothing_else(orbit_server: RunningOrbit) -> None:
+    assert run_example("outbox.py", orbit_server).splitlines() == [
+        "committed=3 rolled_back=1",
+        "lost_answers=1 sent=3 tasks=3 doubled=0",
+    ]
+
+
+@pytest.mark.parametrize("name", ["priority.py", "batch.py", "curl.sh", "outbox.py"])
 def test_an_example_without_a_server_ends_with_a_failure(name: str, tmp_path: Path) -> None:
     credentials = tmp_path / "credentials.json"
     credentials.write_text('{"token": "t", "queues": {}}')
